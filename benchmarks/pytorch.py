@@ -5,8 +5,8 @@
     python -m benchmarks.pytorch --markdown docs/pytorch_models.md
 
 Each model has random weights in its published size, and runs in a process of its own. `forward` is through
-`torch.compile(model, backend="stablexla")` without gradients, `training` are three steps of SGD through the same backend,
-whose losses are held against eager PyTorch's; `exported` is `torch.export` and `stablexla.interop.torch`.
+`torch.compile(model, backend="stablexla")` without gradients, `training` are three steps of SGD through the same
+backend, whose losses are held against eager PyTorch's; `exported` is `torch.export` and `stablexla.interop.torch`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,9 @@ def _vision(name: str, size: int = 224, batch: int = 2) -> None:
         return zoo.get_model(name, weights=None), (torch.randn(batch, 3, size, size),)
 
 
-for _name in ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnet_b0", "densenet121", "vgg11_bn", "squeezenet1_1",
-              "shufflenet_v2_x1_0", "convnext_tiny", "swin_t", "vit_b_16", "regnet_y_400mf", "mnasnet1_0"):  # fmt: skip
+for _name in ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnet_b0", "densenet121", "vgg11_bn",
+              "squeezenet1_1", "shufflenet_v2_x1_0", "convnext_tiny", "swin_t", "vit_b_16", "regnet_y_400mf",
+              "mnasnet1_0"):  # fmt: skip
     _vision(_name)
 
 
@@ -384,19 +386,22 @@ def _trained(make: Callable[[], Made], tolerance: float) -> str:
         optimizer = torch.optim.SGD(module.parameters(), 1e-3)
         found = []
         for _ in range(3):
-            reason, made = _tried(lambda: step(*inputs))
-            if made is None:
+            reason, loss = _tried(partial(_step, step, inputs, optimizer))
+            if loss is None:
                 return reason
-            loss = made.float().square().mean()
-            reason, _done = _tried(lambda: (loss.backward(), True))
-            if _done is None:
-                return reason
-            optimizer.step()
-            optimizer.zero_grad()
-            found.append(float(loss))
+            found.append(loss)
         losses.append(found)
     apart = max(abs(ours - theirs) / abs(theirs) for theirs, ours in zip(*losses, strict=True))
     return "right" if apart < tolerance else f"losses {losses[1]}, not {losses[0]}"
+
+
+def _step(module: Callable[..., Any], inputs: Sequence[Any], optimizer: torch.optim.Optimizer) -> float:
+    """Make a step of training, and return the loss."""
+    loss = module(*inputs).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
 
 
 def _without_dropout(module: nn.Module) -> None:

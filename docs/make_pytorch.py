@@ -1,7 +1,7 @@
 """Writes docs/pytorch_operators.md: PyTorch's own samples of all its operators, run here and by eager PyTorch.
 
-Run as `python docs/make_pytorch.py`, in about half an hour on two cores; `--from outcomes.json` writes the page of a run
-of `python -m tests.interop.torch_operators --json outcomes.json`.
+Run as `python docs/make_pytorch.py`, in about half an hour on two cores; `--from outcomes.json` writes the page
+of a run of `python -m tests.interop.torch_operators --json outcomes.json`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 PAGE = Path(__file__).resolve().parent / "pytorch_operators.md"
 HEAD = """# PyTorch's operators
 
-Made by `python docs/make_pytorch.py`: the entries of PyTorch's `op_db`, the table of operators that its own tests run, with all their
-samples in f32, forward and backward, and one sample of each other element type. Results are held against eager PyTorch {torch}'s with
-the tolerances of `torch.testing` and those that the entry asks for in PyTorch's tests; where a sample differs by more, it counts as
-right if it is at least as near to the same sample in f64 as eager PyTorch. Random numbers are compared by type and shape.
+Made by `python docs/make_pytorch.py`: the entries of PyTorch's `op_db`, the table of operators that its own tests run,
+with all their samples in f32, forward and backward, and one sample of each other element type. Results are held against
+eager PyTorch {torch} with the tolerances of `torch.testing` and those that the entry asks for in PyTorch's tests; where
+a sample differs by more, it counts as right if it is at least as near to the same sample in f64 as eager PyTorch.
+Random numbers are compared by type and shape.
 
 """
 
@@ -37,8 +38,8 @@ def page(outcomes: Sequence[dict[str, Any]], torch_version: str) -> str:
     lines = [
         HEAD.format(torch=torch_version),
         f"**{len(right)} of {static} entries with results of static size are right ({len(right) / static:.1%})**, and",
-        f"{samples[0]:,} of their {sum(samples):,} samples ({samples[0] / sum(samples):.1%}). Of {len(dynamic)} further "
-        "entries the size of the result",
+        f"{samples[0]:,} of their {sum(samples):,} samples ({samples[0] / sum(samples):.1%}). "
+        f"Of {len(dynamic)} further entries the size of the result",
         "depends on a tensor's numbers in every sample: they are refused.\n",
         "## Not right\n",
         "| operator | samples right | of | the first that is not |",

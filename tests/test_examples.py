@@ -22,7 +22,13 @@ from tests.served import serving
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-LIBRARIES = ("stablexla.interop.jax.jit", "stablexla.interop.torch", "torch._dynamo", "sklearn.datasets", "rich.progress")
+LIBRARIES = (
+    "stablexla.interop.jax.jit",
+    "stablexla.interop.torch",
+    "torch._dynamo",
+    "sklearn.datasets",
+    "rich.progress",
+)
 
 
 class Examples:

@@ -53,7 +53,7 @@ def parser() -> Parser:
     what.add_argument(
         "--fill",
         action="store_true",
-        help="compile what products, convolutions and sorts of the usual types need of the library, for this machine",
+        help="compile what products, convolutions, sorts and pads of the usual types need, for this machine",
     )
     return made
 
@@ -129,6 +129,8 @@ def _usual_programs() -> Iterator[XlaComputation]:
         for shape in ((40, 20), (4, 5000), (200_000,)):
             b, (x,) = program(f"sort, {type_[shape]}", type_[shape])
             yield b.build(sx.sort(x, sx.lt, len(shape) - 1))
+        b, (x,) = program(f"pad, {type_}", type_[100])
+        yield b.build(sx.pad(x, 0, [(3, 4, 0)]))
 
 
 def _show(rows: Sequence[tuple[str, str, str]]) -> None:

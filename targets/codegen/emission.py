@@ -482,7 +482,7 @@ def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
     rest, out = index(number), []
     for place, extent in reversed(list(enumerate(extents))):
         out.append(rest % extent if place else rest)
-        rest = rest // extent
+        rest = rest // extent if place else rest
     return out[::-1]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import TypeVar
 
 import mlir.ir as ir
@@ -185,15 +186,15 @@ class KernelArguments:
     hi: Value
 
     @contextmanager
-    def items(self) -> Iterator[Value]:
-        """Emit a loop over the call's work items."""
-        with cg.loop(self.lo, self.hi) as item:
+    def items(self, count: int = 0) -> Iterator[Value]:
+        """Emit a loop over the call's work items; where the kernel's `count` is known to be 1, there is none."""
+        with cg.loop(0, 1) if count == 1 else cg.loop(self.lo, self.hi) as item:
             yield item.iv
 
     @contextmanager
     def split_items(self, extents: Sequence[int]) -> Iterator[list[Value]]:
         """Emit a loop over the call's work items, given as their coordinates in an array of `extents`."""
-        with self.items() as item:
+        with self.items(prod(extents)) as item:
             yield cg.split_index(item, extents)
 
 

@@ -45,7 +45,7 @@ def emit_kernels(
     ]
     left_general = general_kernels(general, general_only, kernels)
 
-    early = None if any(map(_may_be_packed, kernels)) else open_session()
+    early = open_session()
     if early is not None and not early.may_call(module.operation):
         early = None
     for kernel in kernels:
@@ -72,8 +72,3 @@ def emit_kernels(
 def _are_ours() -> bool:
     """Return whether all emitters are stablexla's own; others may change while a process runs."""
     return all(emitter.__module__.startswith("stablexla.") for found in EMITTERS.values() for emitter in found)
-
-
-def _may_be_packed(kernel: Kernel) -> bool:
-    """Return whether a constant operand may be packed; that runs the kernel's code before there is a program."""
-    return any(len(kernel.inputs[number].type.shape) > 1 for number in kernel.constants)

@@ -11,7 +11,7 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import arith, func, memref, scf, ub
+from mlir.dialects import arith, func, llvm, memref, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
@@ -23,11 +23,11 @@ from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import loop_that_keeps, viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.llvm.early_code import borrowed_code
 from stablexla.targets.llvm.engine import load
 from stablexla.targets.llvm.entry import ROLE
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.driver import run_pipeline
-from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.signature.interface import Signature
@@ -127,11 +127,12 @@ def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> 
             for name in _called({work.phase.function for work in works}, symbols):
                 symbols[name].operation.clone()
             _write_main(works, symbols)
+    with borrowed_code(program, module) as options, module.context, ir.Location.unknown():
         run_pipeline(program, Pipeline("pack", [Step("llvm", ",".join(TO_LLVM), LLVM)]), is_trusted=True)
         given = [np.ascontiguousarray(np.array(work.value)).reshape(-1).view(np.uint8) for work in works]
         sizes = [bytes_of(work.type) for work in works]
         signature = Signature("pack", tuple(_bytes(len(a)) for a in given), tuple(map(_bytes, sizes)))
-        made = load(program, signature, CompileOptions()).execute(given)
+        made = load(program, signature, options).execute(given)
         return [ir.DenseElementsAttr.get(array, signless=True) for array in made]
 
 
@@ -177,13 +178,10 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
 
 def _clear(buffer: ir.Value) -> None:
     """Zero a buffer: bytes that a phase leaves unwritten get into the module, and must not be what was in memory."""
-    index = ir.IndexType.get()
-    zero = constant(buffer.type.element_type, 0)
-    ends = (arith.ConstantOp(index, n).result for n in (0, buffer.type.shape[0], 1))
-    loop = scf.ForOp(*ends)
-    with ir.InsertionPoint(loop.body):
-        memref.store(zero, buffer, [loop.induction_variable])
-        scf.YieldOp([])
+    i64, byte = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(8)
+    number = arith.index_cast(i64, memref.extract_aligned_pointer_as_index(buffer))
+    address = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), number)
+    llvm.intr_memset(address, constant(byte, 0), constant(i64, bytes_of(buffer.type)), False)
 
 
 def _inputs(function: str, symbols: ir.SymbolTable) -> list[ir.Type]:

@@ -98,7 +98,7 @@ class _Call:
         large = self.routine.cost(self.sizes) >= WORTH_THREADS()
         with single_threaded_blas(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
-            with arguments.items() as item, self._if_finite(item):
+            with arguments.items(self.batch) as item, self._if_finite(item):
                 for name, buffer in self.copies.items():
                     self._copy(name, buffer, item)
                 routine.call([address(item) for address in addresses])

@@ -32,6 +32,7 @@ class CodeThreads:
         from concurrent.futures import ThreadPoolExecutor  # 3 ms, for programs of several parts
 
         self._jobs: list[tuple[Job, Future[bytes]]] = []
+        self._mine: dict[int, bytes] = {}  # what the opening thread made, by number
         self._work = kept_with_contexts(WORK)
         self._resources = ExitStack()
         self._resources.enter_context(many_threads(context))
@@ -47,14 +48,23 @@ class CodeThreads:
         self._work[future] = None
         return len(self._jobs) - 1
 
+    def result(self, number: int) -> bytes:
+        """Return what a job made, once it is done."""
+        self._help(number)
+        return self._mine[number] if number in self._mine else self._jobs[number][1].result()
+
     def results(self) -> list[bytes]:
         """Return what all jobs made, in their order, once they are done."""
-        mine = {}
-        for number, (job, future) in reversed([*enumerate(self._jobs)]):
+        for number in reversed(range(len(self._jobs))):
             look()
-            if future.cancel():
-                mine[number] = job()
-        return [mine[n] if n in mine else future.result() for n, (_, future) in enumerate(self._jobs)]
+            self._help(number)
+        return [self.result(number) for number in range(len(self._jobs))]
+
+    def _help(self, number: int) -> None:
+        """Do a job that no thread has begun."""
+        job, future = self._jobs[number]
+        if number not in self._mine and future.cancel():
+            self._mine[number] = job()
 
     def close(self) -> None:
         """End the threads, after the jobs that they are working on."""

@@ -30,7 +30,9 @@ from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import MOST_OF_SMALL, ModulePart, Symbol, declare
 from stablexla.targets.llvm.to_llvm import ANNOTATIONS, CONVERSIONS, EXPANSIONS
 from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.runtime import undefined_symbols
 
 # In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
 # program is known to be none of the small ones, and worth threads.
@@ -61,6 +63,23 @@ def open_session() -> EarlyCode | None:
     return _session.get()
 
 
+@contextmanager
+def borrowed_code(program: ir.Module, module: ir.Module) -> Iterator[CompileOptions]:
+    """Let a program that calls functions of a module link their code, if a session has it.
+
+    Yields options to load the program with: they say which processor the code is for.
+    """
+    early = taken_from(module)
+    if early is None:
+        yield CompileOptions()
+        return
+    token = _session.set(early.lent_to(program))
+    try:
+        yield CompileOptions(target_cpu=early.cpu.cpu or None)
+    finally:
+        _session.reset(token)
+
+
 def taken_from(module: ir.Module) -> EarlyCode | None:
     """Return the session, if it has code that this module calls."""
     session = _session.get()
@@ -76,13 +95,14 @@ class EarlyCode:
         symbols: their names, and those of the library's functions.
         has_taken: whether main calls kernels that are not in the module.
         kept_names: names of the kernels whose code is kept, by the beginnings of those of their functions.
+        cpu: the options with which code is made.
     """
 
     def __init__(self, cpu: CpuOptions) -> None:
         self.module: ir.Operation | None = None
         self.symbols: set[str] = set()
         self.kept_names: dict[str, str] = {}
-        self._cpu = cpu
+        self.cpu = cpu
         self._keeping = Keeping()
         self._waiting: list[TakenKernel] = []
         self.has_taken = False
@@ -107,7 +127,7 @@ class EarlyCode:
             make: emits the function in a module of its own, under the symbol; called when the library lacks it.
         """
         self.module = self.module or module
-        digest = digest_of(*key, self._cpu.cpu, self._cpu.opt_level)
+        digest = digest_of(*key, self.cpu.cpu, self.cpu.opt_level)
         symbol = f"{name}_{digest[:8]}"
         if digest not in self._files:
             self._files[digest] = LIBRARY.find(digest) or self._begin(make(symbol))
@@ -117,7 +137,7 @@ class EarlyCode:
 
     def shared_symbol(self, name: str, key: Sequence[object]) -> str:
         """Return the symbol of a function that stays with the kernels that call it: the same in all programs."""
-        return f"{name}_{digest_of(*key, self._cpu.cpu, self._cpu.opt_level)[:8]}"
+        return f"{name}_{digest_of(*key, self.cpu.cpu, self.cpu.opt_level)[:8]}"
 
     def may_call(self, module: ir.Operation) -> bool:
         """Return whether the session is for this module: one that is compiled again for its error stays whole."""
@@ -134,12 +154,12 @@ class EarlyCode:
         A program that is not known to be big without its other kernels gets none: small ones are compiled as a whole.
         With one thread all are.
         """
-        if len(kernels) < LEAST_KERNELS() or host_target().num_threads == 1 or not are_kept(self._cpu):
+        if len(kernels) < LEAST_KERNELS() or host_target().num_threads == 1 or not are_kept(self.cpu):
             return set()
         self.module = module.operation
         functions, found = functions_of(module), dict[Kernel, tuple[KeptPart, KeptKernel]]()
         for kernel in kernels:
-            kernel.digest = digest_of_kernel(kernel, functions, target, self._cpu)
+            kernel.digest = digest_of_kernel(kernel, functions, target, self.cpu)
             beginning = kernel.impl_name.removesuffix("_impl")
             if kernel.digest is None or beginning in self.kept_names:
                 kernel.digest = None
@@ -161,6 +181,7 @@ class EarlyCode:
         self._linked |= {each.digest: each for each in (*called, part) if each is not None}
         self._files |= {digest: file for digest, file in files.items() if file is not None}
         self.symbols |= kept.functions.keys()
+        self._keeping.homes |= dict.fromkeys(kept.functions, part.digest)
         self.has_taken = True
         return True
 
@@ -211,6 +232,37 @@ class EarlyCode:
         linked = [part.code for part in self._linked.values()]
         return [*of_library, *linked, *(file for number, file in enumerate(made) if number not in numbers)]
 
+    def lent_to(self, program: ir.Module) -> EarlyCode:
+        """Return a session for a program that calls functions of this one's, with the object files that it needs."""
+        lent = EarlyCode(self.cpu)
+        lent.module = program.operation
+        lent.symbols = self.symbols.intersection(functions_of(program))
+        for name in sorted(lent.symbols):
+            self._lend(name, lent._files)
+        return lent
+
+    def _lend(self, name: str, lent: dict[str, bytes | int]) -> None:
+        """Add the object file of a function, behind those that it calls."""
+        home = self._keeping.homes.get(name)
+        if home is None or str(home) in lent:
+            return
+        if (part := self._linked.get(str(home))) is not None:
+            lent |= {digest: self._made(self._files[digest]) for digest in part.library}
+            lent |= {digest: self._linked[digest].code for digest in part.parts}
+            lent[part.digest] = part.code
+            return
+        code = self._made(home if isinstance(home, int) else self._files[home])
+        for called in undefined_symbols(code):
+            self._lend(called, lent)
+        lent[str(home)] = code
+
+    def _made(self, file: bytes | int) -> bytes:
+        """Return an object file, or wait for that of a job."""
+        if isinstance(file, bytes):
+            return file
+        assert self._threads is not None
+        return self._threads.result(file)
+
     def close(self) -> None:
         """End the threads."""
         if self._threads is not None:
@@ -253,7 +305,7 @@ class EarlyCode:
         finally:
             self._managers.put(manager)
         made = run_pipeline(part, _AFTER, is_trusted=True)
-        return ModulePart(made, is_of_small=is_of_small).object_file(self._cpu)
+        return ModulePart(made, is_of_small=is_of_small).object_file(self.cpu)
 
 
 def _meet(context: ir.Context, manager: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 import stablexla as sx
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType, element_type
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.interop.torch.types import Number, result_type, torch_type, xla_type
 
@@ -117,7 +118,7 @@ def _number(value: Number, type: ElementType) -> Any:
 
 
 def convert(x: XlaOp, type: str | ElementType) -> XlaOp:
-    """Return a tensor in an element type, as `Tensor.to`: true for what is not zero, the real part of a complex number."""
+    """Return a tensor in an element type, as `Tensor.to`: true for what is not 0, the real part of a complex number."""
     wanted = element_type(type)
     if x.element_type == wanted:
         return x
@@ -230,6 +231,20 @@ def total(x: XlaOp, dimensions: Sequence[int], keep: bool = False) -> XlaOp:
     return reduced(x, 0, sx.add, dimensions, keep)
 
 
+def running_sum(x: XlaOp) -> XlaOp:
+    """Return the sums of an array's elements up to each one; it has one dimension."""
+    (size,) = x.shape.dimensions
+    return sx.reduce_window(x, full_like(x, 0, ()), sx.add, (size,), None, padding=[(size - 1, 0)]) if size else x
+
+
+def unknown_size() -> UnsupportedError:
+    """Return the error for a result, or its size, that only a tensor's numbers tell."""
+    return UnsupportedError(
+        "what it gives depends on a tensor's numbers, which are not known when the program is compiled",
+        hint="torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()",
+    )
+
+
 def lowest(type: ElementType) -> Number:
     """Return the least number of an element type: minus infinity for floats."""
     if type.is_float:
@@ -262,8 +277,10 @@ __all__ = [
     "polynomial",
     "reduced",
     "result_type",
+    "running_sum",
     "torch_type",
     "total",
+    "unknown_size",
     "wide",
     "xla_type",
     "zeros_like",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
@@ -15,6 +17,7 @@ from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.executable import Executable
+from stablexla.interop.torch.layouts import Layout, layout_of
 from stablexla.interop.torch.tensors import Order, as_array, as_tensor, inverse, order_of
 from stablexla.interop.torch.translate import Translator
 from stablexla.interop.torch.types import xla_type
@@ -58,7 +61,7 @@ class CompiledGraph:
             self._input(translator, number, value, names[number], number in frozen)
             for number, value in enumerate(inputs)
         ]
-        wanted = _output_values(graph)
+        wanted = _output_nodes(graph)
         self._outputs: list[Callable[[list[Any]], Any]] = []
         roots: list[XlaOp] = []
         self._changed: list[tuple[int, int, Order | None]] = []
@@ -71,30 +74,41 @@ class CompiledGraph:
             translator.builder.set_up_alias((len(roots),), parameters[number])
             self._changed.append((len(roots), number, order))
             roots.append(value if order is None else sx.transpose(value, order))
-        for place, (value, meta) in enumerate(zip(outputs, wanted, strict=True)):
+        layouts = [layout_of(node, translator.concrete) for node in wanted]
+        whole = {x.memory: place for place, x in reversed(list(enumerate(layouts))) if x is not None and x.is_whole}
+        changed = {number for _, number, _ in self._changed}
+        own = [layout_of(node, translator.concrete) for node in graph.graph.find_nodes(op="placeholder")]
+        kept = [number for number, _ in self._orders if number not in changed]
+        # Outputs that lie in another one's memory, by its place, or in that of an input, by -1 - its number.
+        self._views: list[tuple[int, int, Layout | None]] = []
+        for place, (value, node, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
             if place in (changes or {}):
                 self._outputs.append(lambda made: None)
                 continue
             if not isinstance(value, XlaOp):
-                self._outputs.append(lambda made, value=value: value)
+                self._outputs.append(partial(_constant, value))
                 continue
-            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
-                self._outputs.append(lambda made, place=len(roots): made[place].item())
-                roots.append(value)
+            source = next((n for n in kept if layout is not None and layout.is_in(own[n])), None)
+            base = whole.get(layout.memory, place) if layout is not None else place
+            if source is not None or (base != place and base not in (changes or {})):
+                self._outputs.append(lambda made: None)
+                is_same = source is not None and layout == own[source]
+                self._views.append((place, base if source is None else -1 - source, None if is_same else layout))
                 continue
-            order = None
-            if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
-                order = order_of(meta.shape, meta.stride())
+            order = layout.order if layout is not None else None
             roots.append(sx.transpose(value, order) if order else value)
-            self._outputs.append(_result(len(roots) - 1, inverse(order) if order else None))
+            if isinstance(_meta(node), torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(partial(_item, len(roots) - 1))
+            else:
+                self._outputs.append(_result(len(roots) - 1, layout if order else None))
         self._draws = translator.state is not None
         self.computation = translator.builder.build(sx.tuple(roots)) if roots else None
         self.executable: Executable | None = None
         if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
         # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
-        own = {place: parameters[number] for place, number, _ in self._changed}
-        self._donates = bool(own) and self.executable is not None and self.executable.aliases == own
+        taken = {place: parameters[number] for place, number, _ in self._changed}
+        self._donates = bool(taken) and self.executable is not None and self.executable.aliases == taken
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -115,7 +129,9 @@ class CompiledGraph:
         """Run the graph on inputs of the sizes and types that it was compiled for."""
         arrays = []
         for number, order in self._orders:
-            tensor = inputs[number].detach()
+            tensor = inputs[number]
+            if tensor.requires_grad:
+                tensor = tensor.detach()
             if order is not None:
                 tensor = tensor.permute(order)
             arrays.append(as_array(tensor if tensor.is_contiguous() else tensor.contiguous()))
@@ -127,21 +143,34 @@ class CompiledGraph:
             results = self.executable.execute(arrays, donate=self._donates)
         for place, number, order in self._changed:
             _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
-        return [output(results) for output in self._outputs]
+        made = [output(results) for output in self._outputs]
+        for place, base, layout in self._views:
+            tensor = made[base] if base >= 0 else inputs[-1 - base]
+            made[place] = tensor if layout is None else layout.of(tensor)
+        return made
 
 
-def _result(place: int, order: Order | None) -> Callable[[list[Any]], torch.Tensor]:
-    if order is None:
+def _result(place: int, layout: Layout | None) -> Callable[[list[Any]], torch.Tensor]:
+    if layout is None:
         return lambda results: as_tensor(results[place])
-    return lambda results: as_tensor(results[place]).permute(order)
+    return lambda results: layout.of(as_tensor(results[place]))
 
 
-def _output_values(graph: GraphModule) -> list[Any]:
-    from torch.utils import _pytree as pytree
+def _constant(value: Any, _: list[Any]) -> Any:
+    return value
 
+
+def _item(place: int, results: list[Any]) -> Any:
+    return results[place].item()
+
+
+def _output_nodes(graph: GraphModule) -> list[Any]:
     (node,) = graph.graph.find_nodes(op="output")
-    leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None)
-    return [getattr(leaf, "meta", {}).get("val") for leaf in leaves]
+    return list(pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None))
+
+
+def _meta(node: Any) -> Any:
+    return getattr(node, "meta", {}).get("val")
 
 
 def _drawn() -> Any:

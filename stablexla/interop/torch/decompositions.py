@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -56,19 +57,28 @@ def decomposed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves, spec = pytree.tree_flatten((args, kwargs))
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, XlaOp)]
     types = tuple((leaves[i].shape.dimensions, torch_type(leaves[i].element_type)) for i in at)
-    key = operator, str(spec), types, str([leaf for leaf in leaves if not isinstance(leaf, XlaOp)])
+    key = operator, str(spec), tuple(at), types, str([leaf for leaf in leaves if not isinstance(leaf, XlaOp)])
     if key not in _graphs:
-        _graphs[key] = _traced(operator, leaves, spec, at, types)
+        _graphs[key] = traced(operator, args, kwargs)
     return _graphs[key]
 
 
-def _traced(operator: Any, leaves: Sequence[Any], spec: Any, at: Sequence[int], types: Sequence[Any]) -> Any:
+def traced(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the graph of a call whose tensors are ops, as `decomposed` does; of any function of PyTorch's."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, XlaOp)]
+    types = [(leaves[i].shape.dimensions, torch_type(leaves[i].element_type)) for i in at]
+
     def run(*given: Any) -> Any:
         filled = list(leaves)
         for place, tensor in zip(at, given, strict=True):
             filled[place] = tensor
         args, kwargs = pytree.tree_unflatten(filled, spec)
-        return operator(*args, **kwargs)
+        return body(*args, **kwargs)
+
+    # An operator of `torch.library.custom_op` is a Python function, which is as good as a decomposition.
+    custom = OPDEFS.get(operator._schema.name)
+    body = operator if custom is None else custom._init_fn
 
     with quiet(), torch.no_grad():
         with FakeTensorMode(allow_non_fake_inputs=True):

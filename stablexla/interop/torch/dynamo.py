@@ -13,7 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.torch.compiled import CompiledGraph
@@ -47,6 +47,9 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], *, options: Mappi
 
     def compiler(name: str) -> Callable[[GraphModule, Sequence[Any]], Any]:
         def compiled(made: GraphModule, inputs: Sequence[Any]) -> Any:
+            inputs = [
+                None if _is_token(node) else x for node, x in zip(made.graph.find_nodes(op="placeholder"), inputs)
+            ]
             return _boxed((_Sized if _is_symbolic(made) else _compiled)(made, inputs, name, chosen))
 
         return compiled
@@ -97,6 +100,12 @@ class _Sized:
                 if found is None:
                     found = self._made[key] = self._compile(inputs)
         return found(inputs)
+
+
+def _is_token(placeholder: Node) -> bool:
+    """Return whether an input orders calls that check numbers, for which AOTAutograd gives None."""
+    effects = torch.ops.higher_order.with_effects
+    return any(user.target is effects and user.args[0] is placeholder for user in placeholder.users)
 
 
 def _is_symbolic(graph: GraphModule) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
@@ -41,12 +42,10 @@ class TorchProgram:
             self.exported = _decomposed(program)
         self._options = options
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._names = program.module_call_graph[0].signature.forward_arg_names  # type: ignore[union-attr]
+        self._names = program.module_call_graph[0].signature.forward_arg_names
         signature = self.exported.graph_signature
         self._inputs = [_reader(self.exported, spec) for spec in signature.input_specs]
-        self._input_names = [
-            spec.arg.name if spec.target is None else spec.target for spec in signature.input_specs
-        ]
+        self._input_names = [spec.arg.name if spec.target is None else spec.target for spec in signature.input_specs]
         held = [n for n, spec in enumerate(signature.input_specs) if spec.kind is not InputKind.USER_INPUT]
         changed = dict(_changes(self.exported))
         self._frozen = [n for n in held if n not in changed.values()] if freeze else []
@@ -114,9 +113,9 @@ class TorchProgram:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
             raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
-        given = [read(leaves) for read in self._inputs]
+        given, bounds = [read(leaves) for read in self._inputs], self.exported.range_constraints
         for number, wanted in self._users:
-            given[number] = _fitting(given[number], wanted, self._input_names[number])
+            given[number] = _fitting(given[number], wanted, self._input_names[number], bounds)
         return given
 
     def compare(self, *args: Any, **kwargs: Any) -> TorchComparison:
@@ -218,9 +217,7 @@ def compile(
     return from_exported(exported, options=options, freeze=freeze)
 
 
-def to_stablehlo(
-    program: ExportedProgram, *, version: str = "current", weights: str = "parameters"
-) -> bytes:
+def to_stablehlo(program: ExportedProgram, *, version: str = "current", weights: str = "parameters") -> bytes:
     """Write an exported program as a StableHLO portable artifact.
 
     The parameters of `main` are the module's parameters and buffers under their names (`0.weight`), then the inputs of
@@ -322,7 +319,9 @@ def _checked(program: Any) -> ExportedProgram:
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     """Return the program as a functional graph of operators that there are rules for."""
     with quiet(), uncollected():
-        return _with_constants_as_buffers(program).run_decompositions(dict(core_decompositions()))
+        made = _with_constants_as_buffers(program).run_decompositions(dict(core_decompositions()))
+        # Calls that check numbers, such as those of torch.linalg, are ordered by tokens, which are no tensors.
+        return _remove_effect_tokens(made) if made.graph_signature.input_tokens else made
 
 
 def _with_constants_as_buffers(program: ExportedProgram) -> ExportedProgram:
@@ -413,8 +412,11 @@ def _example(value: Any) -> Any:
     return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
 
 
-def _fitting(value: Any, wanted: Any, name: str) -> Any:
+def _fitting(value: Any, wanted: Any, name: str, bounds: Mapping[Any, Any]) -> Any:
     """Return an argument that fits what was exported.
+
+    Args:
+        bounds: the ranges of sizes that are open.
 
     Raises:
         ExecutionError: no tensor; another element type, rank or size.
@@ -423,21 +425,28 @@ def _fitting(value: Any, wanted: Any, name: str) -> Any:
         return value
     if not isinstance(value, torch.Tensor):
         raise ExecutionError(f"argument {name} is a {type(value).__name__}, and no tensor", hint="torch.as_tensor")
-    told = f"{xla_type(wanted.dtype)}[{','.join(map(str, wanted.shape))}]"
-    came = f"{xla_type(value.dtype)}[{','.join(map(str, value.shape))}]"
+    told = f"argument {name} takes a tensor of {_told(wanted)}, but one of {_told(value)} came"
     if value.dtype is not wanted.dtype:
-        hint = f".to({wanted.dtype})"
-        raise ExecutionError(f"argument {name} takes a tensor of {told}, but one of {came} came", hint=hint)
-    fits = value.ndim == wanted.ndim and all(
-        isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, wanted.shape, strict=True)
-    )
-    if not fits:
-        hint = "dynamic_shapes=, as of torch.export, for sizes that may change"
-        raise ExecutionError(f"argument {name} takes a tensor of {told}, but one of {came} came", hint=hint)
+        raise ExecutionError(told, hint=f".to({wanted.dtype})")
+    sizes = list(wanted.shape)
+    if value.ndim != len(sizes) or not all(
+        isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, sizes, strict=True)
+    ):
+        hint = ".T" if value.shape[::-1] == wanted.shape else ""
+        raise ExecutionError(told, hint=hint or "dynamic_shapes=, as of torch.export, for sizes that may change")
+    for size, want in zip(value.shape, sizes, strict=True):
+        allowed = bounds.get(want.node.expr) if isinstance(want, torch.SymInt) else None
+        # The least size of a `Dim` that names none is 2 to PyTorch, which takes size 1 all the same.
+        if allowed is not None and not (size <= allowed.upper and (size >= allowed.lower or allowed.lower == 2)):
+            raise ExecutionError(f"{told}: {allowed.lower} <= {want} <= {allowed.upper}")
     return value
 
 
-class _NoGradient(torch.autograd.Function):
+def _told(tensor: torch.Tensor) -> str:
+    return f"{xla_type(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"
+
+
+class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
     """The results of a program that was exported, which has no backward pass."""
 
     @staticmethod

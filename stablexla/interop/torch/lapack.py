@@ -15,7 +15,9 @@ _LETTER = dict(zip(("f32", "f64", "c64", "c128"), LETTERS, strict=True))
 _COMPLEX = {"f32": "c64", "f64": "c128"}
 
 
-def lapack(name: str, *operands: XlaOp, sizes: Mapping[str, int] | None = None, **attributes: str | bool) -> list[XlaOp]:
+def lapack(
+    name: str, *operands: XlaOp, sizes: Mapping[str, int] | None = None, **attributes: str | bool
+) -> list[XlaOp]:
     """Return the results of a routine for matrices in the last two dimensions.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -31,9 +32,7 @@ class Rule:
         self._count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
         self._names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def arguments(
-        self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments as the rule takes them; defaults are those of the operator's schema.
 
         Raises:
@@ -85,6 +84,7 @@ def aten(*names: str) -> Callable[[F], F]:
     return register
 
 
+@cache
 def load_rules() -> dict[str, Rule]:
     """Return the table with the rules of all families, which are the modules of the folder `rules`."""
     from stablexla.interop.torch import rules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -14,6 +15,8 @@ from stablexla.interop.torch.call import broadcast, convert, full_like, total
 
 # A filter's taps are written out; more are a dimension that is summed over.
 _WRITTEN = 4
+# So many runs of evenly spaced places are slices that are set side by side, and more are a gather.
+_RUNS = 16
 _LARGEST = 1 << 31
 
 
@@ -37,20 +40,21 @@ class Taps:
         """Return x[...,n,...] with the sums in the place of its elements along a dimension, f[...,size,...].
 
         >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[3, 4])
-        >>> Taps([[0, 1], [2, 3], [3, -1]]).applied(x, 1).shape
+        >>> print(Taps([[0, 1], [2, 3], [3, -1]]).applied(x, 1).shape)
         f32[3,3]
         """
         count = self.places.shape[1]
         if self._repeats(x.shape.dimensions[dimension]):
             return self._weighed(repeated(x, dimension, self.size // x.shape.dimensions[dimension]), dimension, 0)
+        runs = _runs(self.places[:, 0], _RUNS) if count == 1 else []
+        if runs:
+            parts = [_sliced(x, places, dimension) for places in runs]
+            return self._weighed(parts[0] if len(parts) == 1 else sx.concat_in_dim(parts, dimension), dimension, 0)
         if count > _WRITTEN:
             made = self._weighed(rows(x, np.maximum(self.places, 0), dimension), dimension, slice(None))
             return total(made, (dimension + 1,))
-        parts = [self._weighed(rows(x, np.maximum(self.places[:, t], 0), dimension), dimension, t) for t in range(count)]
-        made = parts[0]
-        for part in parts[1:]:
-            made = sx.add(made, part)
-        return made
+        columns = np.maximum(self.places, 0).T
+        return reduce(sx.add, (self._weighed(rows(x, each, dimension), dimension, t) for t, each in enumerate(columns)))
 
     def transposed(self, size: int) -> Taps:
         """Return the taps of the gradient by a dimension of this size.
@@ -94,6 +98,34 @@ class Taps:
         return x
 
 
+def _runs(places: Any, most: int) -> list[Any]:
+    """Return evenly spaced parts of places; none if there are more than so many.
+
+    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3, 3, -1]), 4)
+    [array([2, 1, 0]), array([1, 2, 3]), array([3, 3]), array([-1])]
+    """
+    steps = np.where(np.diff(places < 0), -len(places) * 2, np.diff(places))
+    found: list[Any] = []
+    first = 0
+    while first < len(places) and len(found) <= most:
+        step = steps[first] if first < len(steps) else 0
+        same = steps[first:] == step if step >= -len(places) else np.zeros(1, bool)
+        last = first + 1 + (len(same) if same.all() else int(np.argmin(same)))
+        found.append(places[first:last])
+        first = last
+    return found if len(found) <= most else []
+
+
+def _sliced(x: XlaOp, places: Any, dimension: int) -> XlaOp:
+    """Return the elements at evenly spaced places; any where there is none."""
+    first, last = max(int(places.min()), 0), max(int(places.max()), 0)
+    step = abs(int(places[1] - places[0])) if len(places) > 1 else 1
+    part = sx.slice_in_dim(x, first, last + 1, max(step, 1), dimension)
+    if step == 0:
+        return repeated(part, dimension, len(places))
+    return sx.rev(part, (dimension,)) if len(places) > 1 and places[0] > places[1] else part
+
+
 def repeated(x: XlaOp, dimension: int, times: int) -> XlaOp:
     """Return a tensor with each element along a dimension so many times."""
     if times == 1:
@@ -114,7 +146,7 @@ def rows(x: XlaOp, places: Any, dimension: int) -> XlaOp:
         dimension: of `x`.
 
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[3, 4, 5])
-    >>> rows(x, np.zeros((7, 2), np.int64), 1).shape
+    >>> print(rows(x, np.zeros((7, 2), np.int64), 1).shape)
     f32[3,7,2,5]
     """
     starts = places if isinstance(places, XlaOp) else x.builder.constant(np.asarray(places, np.int32))
@@ -132,7 +164,8 @@ def rows(x: XlaOp, places: Any, dimension: int) -> XlaOp:
 
 def picked(x: XlaOp, places: XlaOp) -> XlaOp:
     """Return from each row of x[R,n] the elements at places[R,m], f[R,m]; places outside give elements at the edge."""
-    return rows(sx.reshape(x, (x.shape.size,)), _flat(sx.clamp(0, places, x.shape.dimensions[1] - 1), x.shape.dimensions), 0)
+    inside = sx.clamp(0, places, x.shape.dimensions[1] - 1)
+    return rows(sx.reshape(x, (x.shape.size,)), _flat(inside, x.shape.dimensions), 0)
 
 
 def scattered(rows: int, size: int, places: XlaOp, values: XlaOp, add: bool = True) -> XlaOp:
@@ -152,5 +185,6 @@ def _flat(places: XlaOp, sizes: Sequence[int]) -> XlaOp:
     wanted = "s32" if prod(sizes) < _LARGEST else "s64"
     places = convert(places, wanted)
     (count, size) = sizes
-    starts = sx.mul(places.builder.iota(places.shape.with_dimensions((count, 1)), 0), full_like(places, size, (count, 1)))
+    starts = places.builder.iota(places.shape.with_dimensions((count, 1)), 0)
+    starts = sx.mul(starts, full_like(starts, size))
     return sx.add(places, broadcast(starts, places.shape.dimensions))

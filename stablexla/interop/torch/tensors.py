@@ -28,7 +28,8 @@ def as_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     if tensor.dtype in _OF_NUMPY:
-        return tensor.numpy()
+        plain: npt.NDArray[Any] = tensor.numpy()
+        return plain
     array: npt.NDArray[Any] = tensor.view(_BITS[tensor.itemsize]).numpy()
     return array.view(xla_type(tensor.dtype).dtype)
 

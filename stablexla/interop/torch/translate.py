@@ -17,16 +17,16 @@ import stablexla as sx
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.shapes import Shape
-from stablexla.interop.torch.call import Call, broadcast, convert
+from stablexla.interop.torch.call import Call, broadcast, convert, unknown_size
 from stablexla.interop.torch.decompositions import decomposed
 from stablexla.interop.torch.lines import called_from, line_of
 from stablexla.interop.torch.registry import load_rules
 from stablexla.interop.torch.types import xla_type
 
-_NUMBERS = "what it gives depends on a tensor's numbers, which are not known when the program is compiled"
 # Python's operators, which ops have as well.
-_ARITHMETIC = {getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")}
-_INSTEAD = "torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()"
+_ARITHMETIC = {
+    getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
+}
 
 
 class Translator:
@@ -86,6 +86,17 @@ class Translator:
             yield
         finally:
             self._iterations.pop()
+
+    @contextmanager
+    def drawing(self, state: XlaOp) -> Iterator[None]:
+        """Let what is built draw its numbers from a state, u64[2], that draws of the graph had or will have."""
+        outside = self.state, self._draws, self._iterations
+        _, self.state = sx.rng_bit_generator("rng_philox", sx.xor(state, 1 << 63), sx.u64[2])
+        self._draws, self._iterations = 0, []
+        try:
+            yield
+        finally:
+            self.state, self._draws, self._iterations = outside
 
     def change(self, op: XlaOp, value: XlaOp) -> XlaOp:
         """Note the new value of an input of the outermost graph, and return it.
@@ -183,7 +194,7 @@ class Translator:
             if target in _ARITHMETIC:
                 return target(*args)  # on sizes, or on numbers that a loop carries
             if any(isinstance(leaf, XlaOp) for leaf in pytree.tree_leaves((args, kwargs))):
-                raise UnsupportedError(_NUMBERS, hint=_INSTEAD)
+                raise unknown_size()
             return target(*args, **kwargs)  # arithmetic on sizes
         self.node = node
         wanted = node.meta.get("val")
@@ -211,7 +222,7 @@ class Translator:
         if not isinstance(operator, torch._ops.OpOverload):
             raise UnsupportedError("there is no rule for this higher-order operator")
         if torch.Tag.dynamic_output_shape in operator.tags or torch.Tag.data_dependent_output in operator.tags:
-            raise UnsupportedError(_NUMBERS, hint=_INSTEAD)
+            raise unknown_size()
         graph = decomposed(operator, args, kwargs)
         if graph is None:
             raise UnsupportedError("there is no rule for this operator, and PyTorch does not decompose it")

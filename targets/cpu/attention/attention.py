@@ -108,7 +108,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
     scratch = ((str(attention.element), plan.items * space.size),)
     with kernel.phase(target, scratch) as arguments:
         unit = _Unit(attention, plan, space, arguments, target)
-        with arguments.items() as item:
+        with arguments.items(plan.items) as item:
             unit.item(item)
     work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
     grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE() / max(1, work))))

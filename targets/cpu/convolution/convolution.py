@@ -120,7 +120,7 @@ class _Windows:
         name, w = self.kernel.impl_name + "_pack", self.weights
         with self.kernel.phase(self.target, scratch, name) as arguments:
             scene, buffer = ContractionScene(self.convolved.contraction, arguments), arguments.scratch[0]
-            with arguments.items() as number:
+            with arguments.items(w.items) as number:
                 group, panel, part = cg.split_index(number, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
                 pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number * w.block)

@@ -284,15 +284,15 @@ def _is_stream(node: Load, nest: LoopNest) -> bool:
 
 def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
     top = LoopScope(arguments)
-    lo, hi = arguments.lo, arguments.hi
     tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
         # One long loop: a call's work items are one piece of it.
-        piece = LoopPart(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
+        lo, hi = arguments.lo * plan.block, arguments.hi * plan.block
+        piece = LoopPart(lo, hi, arguments.hi.eq(plan.items.blocks))
         _write_row(plan, top, target, tables, piece)
         return
-    with cg.loop(lo, hi) as item:
-        at, block = plan.items.split(item.iv)
+    with arguments.items(plan.items.count) as item:
+        at, block = plan.items.split(item)
         part = None
         if plan.items.blocks > 1:
             start = block * plan.block

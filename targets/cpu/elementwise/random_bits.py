@@ -35,7 +35,7 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     rows = layout.blocks // across
     with kernel.phase(target) as arguments:
         writer = _Writer(config, arguments, lanes)
-        with arguments.items() as item:
+        with arguments.items(rows * pieces) as item:
             row, piece = (item, cg.index(0)) if pieces == 1 else (item // pieces, item % pieces)
             first = piece * size
             with cg.loop(first, cg.minimum(first + size, across), lanes) as turn:

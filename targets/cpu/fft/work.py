@@ -100,19 +100,18 @@ class FftProgram:
 
     def _write(self, phase: FftPhase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
         scene = self._scene(arguments, plan)
-        lo, hi = arguments.lo, arguments.hi
         if not groups:
             memory = [cg.alloca(n, self.part) for n in phase.memory]
-            with cg.loop(lo, hi) as iteration:
-                phase.write(scene, memory, iteration.iv)
+            with arguments.items(phase.units) as item:
+                phase.write(scene, memory, item)
             return
-        with cg.loop(lo, hi) as iteration:
-            slab, at = arguments.scratch[-1], iteration.iv * sum(phase.memory)
+        with arguments.items(groups) as item:
+            slab, at = arguments.scratch[-1], item * sum(phase.memory)
             memory = []
             for n in phase.memory:
                 memory.append(_part_of(slab, at, n))
                 at = at + n
-            first, last = ((iteration.iv + i) * phase.units // groups for i in (0, 1))
+            first, last = ((item + i) * phase.units // groups for i in (0, 1))
             with cg.loop(first, last) as unit:
                 phase.write(scene, memory, unit.iv)
 

@@ -103,7 +103,7 @@ def _write(plan: _Plan, arguments: KernelArguments) -> None:
     operand, indices = arguments.inputs
     result = arguments.results[0]
     extents = [axis.extent for axis in plan.vectors]
-    with arguments.items() as item:
+    with arguments.items(prod(extents)) as item:
         at = cg.split_index(item, extents)
         vector, read, written = (
             _place(at, steps)

@@ -158,15 +158,15 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n):
         return None
+    items = -(-batch // field.lanes)
     with kernel.phase(target) as arguments:
         given, made = cg.as_parts(arguments.inputs[0]), cg.as_parts(arguments.results[0])
         side = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
-        with arguments.items() as item:
+        with arguments.items(items) as item:
             starts = _starts(item, field, batch, n * n)
             side.gather(given, starts, n * n)
             _Factor(field, side, n, kernel.config(CholeskyConfig).lower).write()
             side.scatter(made, starts, n * n)
-    items = -(-batch // field.lanes)
     return Emitted(items, grain_of(n * n * (n + 6) * 0.3 * field.parts**2, items), in_place=((0, 0),))
 
 
@@ -230,17 +230,17 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n + size):
         return None
+    items = -(-batch // field.lanes)
     with kernel.phase(target) as arguments:
         a, b, made = (cg.as_parts(v) for v in (*arguments.inputs, *arguments.results))
         matrix = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
         right = InterleavedMatrices(field, cg.alloca(size * field.parts * field.lanes, field.part))
-        with arguments.items() as item:
+        with arguments.items(items) as item:
             matrix.gather(a, _starts(item, field, batch, n * n), n * n)
             starts = _starts(item, field, batch, size)
             right.gather(b, starts, size)
             _System(field, matrix, right, n, size // n, kernel.config(TriangularSolveConfig)).write()
             right.scatter(made, starts, size)
-    items = -(-batch // field.lanes)
     return Emitted(items, grain_of(size * (n + 6) * 0.5 * field.parts**2, items), in_place=((0, 1),))
 
 

@@ -59,7 +59,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         triangle = _Triangle(n, kernel.config(CholeskyConfig).lower)
         info = cg.alloca(1, ir.IntegerType.get_signless(32))
         size, letter = address_of_number(n), address_of_character("U" if triangle.lower else "L")
-        with single_threaded_blas(kernel, batch > 1), arguments.items() as item:
+        with single_threaded_blas(kernel, batch > 1), arguments.items(batch) as item:
             first = item * (n * n)
             triangle.copy(given, made, first)
             potrf.call([letter, size, address_at(made, first), size, address_at(info)])
@@ -91,7 +91,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         one = address_of_one(kernel.results[0].type.element_type)
         numbers = [address_of_number(columns), address_of_number(rows), one]
         sizes = [address_of_number(n), address_of_number(columns)]
-        with single_threaded_blas(kernel, batch > 1), arguments.items() as item:
+        with single_threaded_blas(kernel, batch > 1), arguments.items(batch) as item:
             matrix, made = _solve_in_result(arguments, item, n, rows * columns)
             trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))

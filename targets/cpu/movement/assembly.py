@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+import mlir.ir as ir
+
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Ref
+from stablexla.targets.codegen.loop_nest import Load, Map, Ref
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import LoopScope, widest_lanes
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.movement.boxes import Assembly, Box, match_assembly
+from stablexla.targets.cpu.movement.lines import copy_line, fill_line
+from stablexla.targets.cpu.shared import SharedFunctions
 
 # Bytes of a block of lines; elements of a part of a longer line.
 BLOCK_BYTES = Gate("assembly.block-bytes", 32 << 10, eager=64)
@@ -34,7 +39,7 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     whole = match_assembly(kernel)
     if whole is None or any(_segments(whole, band) is None for band in _bands(whole)):
         return None
-    writer = _Writer(whole, target)
+    writer = _Writer(whole, target, SharedFunctions(kernel, target))
     with kernel.phase(target) as arguments:
         writer.write(arguments)
     items = prod(writer.extents)
@@ -138,8 +143,8 @@ _Band = tuple[list[Box], list[_Segment]]
 class _Writer:
     """Code of the work items: stores of the lines' segments."""
 
-    def __init__(self, whole: Assembly, target: CpuTarget) -> None:
-        self.whole, self.target = whole, target
+    def __init__(self, whole: Assembly, target: CpuTarget, functions: SharedFunctions) -> None:
+        self.whole, self.target, self.functions = whole, target, functions
         self.size = cg.bits_of(whole.element) // 8
         self.bands = [(band, _segments(whole, band) or []) for band in _bands(whole)]
         rows = whole.boxes[0].sizes[:-1] if whole.base is not None else whole.shape[:-1]
@@ -153,6 +158,9 @@ class _Writer:
         self.parts = -(-self.line // PART()) if self.line >= 2 * PART() else 1
         self.extents = [*self.outer, -(-self.last // self.block), self.parts]
         self.nontemporal = whole.base is None and prod(whole.shape) * self.size >= target.nontemporal_bytes
+        # Written by functions of the library: a hundred such kernels take two thirds of the time to compile, then.
+        in_order = whole.base is None and not self.nontemporal and not isinstance(whole.element, ir.ComplexType)
+        self.is_line = in_order and prod(rows) == 1
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit the loop over work items."""
@@ -263,6 +271,8 @@ class _Writer:
                 rows[id(box)].prepare([box.ref], frozenset((inner,)), lanes)
                 sources.append((rows[id(box)], box.ref))
         place = line + segment.start
+        if self.is_line and count > 1 and self._shared(sources, segment, place, (begin, end)):
+            return
 
         def put(at: Value, width: int, nontemporal: bool) -> None:
             values = []
@@ -281,8 +291,39 @@ class _Writer:
         straight = lines_aligned and segment.start % lanes == 0 and count % lanes == 0
         _cover(begin, end, lanes, put, place if past else None, straight=straight and self.nontemporal)
 
+    def _shared(
+        self, sources: list[tuple[LoopScope, Ref]], segment: _Segment, place: Value, part: tuple[Value, Value]
+    ) -> bool:
+        """Have a function of the library write part of a segment; False unless it is a copy or one number."""
+        if len(sources) != 1:
+            return False
+        ((row, ref),), (begin, end) = sources, part
+        count = cg.maximum(end - begin, 0)  # an item's part may begin behind the segment
+        node, _ = _copied(ref)
+        inner = len(self.whole.shape) - 1
+        if isinstance(node, Load) and node.strides[inner] == 1:
+            at = row.inside({inner: begin + segment.first}).address(node)
+            source = row.arguments.inputs[node.buffer]
+            copy_line(self.functions, source, at, self.result, place + begin, count)
+        elif not node.deps:
+            fill_line(self.functions, row.value(ref), self.result, place + begin, count)
+        else:
+            return False
+        return True
+
     def _lanes(self) -> int:
         return max(1, int(self.target.vector_bits // cg.bits_of(self.whole.element)))
+
+
+def _copied(ref: Ref) -> Ref:
+    """Return what a value is a copy of, through bodies that yield an operand."""
+    node, number = ref
+    while isinstance(node, Map):
+        yielded = terminator_of(node.block).operands[number]
+        if not isinstance(yielded, ir.BlockArgument) or yielded.owner != node.block:
+            break
+        node, number = node.operands[yielded.arg_number]
+    return node, number
 
 
 def _in_turns(values: list[Value]) -> list[Value]:

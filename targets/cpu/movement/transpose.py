@@ -217,7 +217,7 @@ def _emit_copy(kernel: Kernel, move: Permutation, lanes: int, target: CpuTarget)
     block = min(size, ITEM_BYTES() // width)
     with kernel.phase(target) as arguments:
         mover = _Mover(kernel, move, arguments, False)
-        with arguments.items() as item:
+        with arguments.items(math.ceil(size / block)) as item:
             # The last block ends with the array and overlaps the one before.
             at = cg.minimum(item * block, size - block)
             _copy_line(mover, at, at, block, lanes)

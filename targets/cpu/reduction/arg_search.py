@@ -62,7 +62,7 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     )
     if items.count < ENOUGH_ROWS() and search.parts > 1:
         return _emit_parts(kernel, search, items, time)
-    with kernel.phase(target) as arguments, arguments.items() as item:
+    with kernel.phase(target) as arguments, arguments.items(items.count) as item:
         row = LoopScope(arguments).inside(items.split(item)[0])
         search.prepare(row)
         search.finish(row, search.best_block(row, cg.index(0), cg.index(search.blocks)))
@@ -83,7 +83,7 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
     scratch = tuple((str(t), rows.count * search.parts) for t in search.types)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     items = WorkItems(rows.dims, rows.extents, search.parts)
-    with kernel.phase(search.target, scratch, names[0]) as arguments, arguments.items() as item:
+    with kernel.phase(search.target, scratch, names[0]) as arguments, arguments.items(items.count) as item:
         at, part = items.split(item)
         row = LoopScope(arguments).inside(at)
         search.prepare(row)
@@ -91,7 +91,7 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
         best = search.best_block(row, first, cg.minimum(first + BLOCKS_OF_PART(), search.blocks))
         for value, buffer in zip(best, arguments.scratch, strict=True):
             cg.store(value, buffer, item)
-    with kernel.phase(search.target, scratch, names[1]) as arguments, arguments.items() as item:
+    with kernel.phase(search.target, scratch, names[1]) as arguments, arguments.items(rows.count) as item:
         row = LoopScope(arguments).inside(rows.split(item)[0])
         search.prepare(row)
         search.finish(row, search.best_part(arguments, item * search.parts))

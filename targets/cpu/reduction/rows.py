@@ -121,7 +121,7 @@ class RowLoops:
         with kernel.phase(self.target) as arguments:
             if count:
                 self.reserve()
-                with arguments.items() as item:
+                with arguments.items(count) as item:
                     at, panel = self.items.split(item)
                     self._item(LoopScope(arguments).inside(at), panel)
         pairs = in_place_pairs(kernel, self.chain) if self.is_along or self._vectors_first else ()
@@ -160,7 +160,7 @@ class RowLoops:
         rows, items = self.items.count, self.items.count * parts
         scratch = tuple((str(t), items // panels * columns) for t in now.types)
         names = (kernel.impl_name + "_parts", kernel.impl_name)
-        with kernel.phase(self.target, scratch, names[0]) as arguments, arguments.items() as item:
+        with kernel.phase(self.target, scratch, names[0]) as arguments, arguments.items(items) as item:
             rest, number = item // parts, item % parts
             at, panel = self.items.split(rest)
             base = (item if panels == 1 else rest // panels * parts + number) * columns
@@ -171,7 +171,7 @@ class RowLoops:
                 for n, (_, totals) in enumerate(self._reduce(now, row, [], part)):
                     for total, buffer in zip(totals, arguments.scratch, strict=True):
                         cg.store(total, buffer, base + n * self._width)
-        with kernel.phase(self.target, scratch, names[1]) as arguments, arguments.items() as item:
+        with kernel.phase(self.target, scratch, names[1]) as arguments, arguments.items(rows) as item:
             at, panel = self.items.split(item)
             first = item // panels * (parts * columns)
 

@@ -193,7 +193,7 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
             lines = _Lines(plan, arguments)
             zero = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
             always = cg.constant(1, ir.IntegerType.get_signless(1))
-            with arguments.items() as line:
+            with arguments.items(plan.outer) as line:
                 lines.scan(line, cg.index(0), cg.index(plan.extent), None, zero, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 

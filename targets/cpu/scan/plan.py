@@ -124,7 +124,7 @@ def emit_three_phase_scan(
         arguments.split_items([lines, blocks - 1]) as (line, block),
     ):
         total(arguments, line, block, (line * blocks + block) * width)
-    with kernel.phase(plan.target, scratch, names[1]) as arguments, arguments.items() as item:
+    with kernel.phase(plan.target, scratch, names[1]) as arguments, arguments.items(lines) as item:
         _combine_totals(plan, arguments, item * blocks * width, blocks, width)
     with (
         kernel.phase(plan.target, scratch, names[2]) as arguments,

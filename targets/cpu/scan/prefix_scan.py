@@ -382,7 +382,7 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     rows_of_block = rounded_up(max(1, BLOCK() // plan.inner), scans.step)
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY() or plan.extent < 2 * rows_of_block:
-        with kernel.phase(target) as arguments, arguments.items() as line:
+        with kernel.phase(target) as arguments, arguments.items(plan.outer) as line:
             scans.scan(arguments, line, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=IN_PLACE)
     blocks = -(-plan.extent // rows_of_block)
@@ -395,13 +395,13 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     def part_of(block: Value) -> LoopPart:
         return LoopPart(block * rows_of_block, block * rows_of_block + rows_of_block, block.eq(blocks - 1))
 
-    with kernel.phase(target, scratch, names[0]) as arguments, arguments.items() as item:
+    with kernel.phase(target, scratch, names[0]) as arguments, arguments.items(items.count) as item:
         at, block = items.split(item)
         for number, total in enumerate(scans.total(arguments, at[0], part_of(block))):
             cg.store(total, arguments.scratch[0], item * width + number * max(1, lanes))
-    with kernel.phase(target, scratch, names[1]) as arguments, arguments.items() as line:
+    with kernel.phase(target, scratch, names[1]) as arguments, arguments.items(plan.outer) as line:
         _scan_totals(plan, arguments, line * blocks, blocks, width, lanes)
-    with kernel.phase(target, scratch, names[2]) as arguments, arguments.items() as item:
+    with kernel.phase(target, scratch, names[2]) as arguments, arguments.items(items.count) as item:
         at, block = items.split(item)
         places = [item * width + number * max(1, lanes) for number in range(scans.carried)]
         before = [cg.load(arguments.scratch[0], place, lanes) for place in places]
@@ -429,7 +429,7 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     width = max(1, wanted // (4 * plan.lanes)) * 4 * plan.lanes
     panels = -(-plan.inner // width)
     items = WorkItems((0,), (plan.outer,), panels)
-    with kernel.phase(target) as arguments, arguments.items() as item:
+    with kernel.phase(target) as arguments, arguments.items(items.count) as item:
         at, panel = items.split(item)
         part = None if panels == 1 else LoopPart(panel * width, panel * width + width, panel.eq(panels - 1))
         _write_panel(plan, arguments, at[0], part, width)

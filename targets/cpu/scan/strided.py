@@ -69,7 +69,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     rows = max(1, BLOCK() // panels.width)
     time = estimate_ns(plan.cost + 2, plan.extent * panels.width, plan.bytes // items.count, plan.target)
     if items.count >= MANY() or plan.extent < 2 * rows:
-        with plan.kernel.phase(plan.target) as arguments, arguments.items() as item:
+        with plan.kernel.phase(plan.target) as arguments, arguments.items(items.count) as item:
             at, panel = items.split(item)
             walk = _panel(plan, arguments, at[0], panels, panel)
             own = walk.room()

@@ -59,7 +59,7 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
         cells = cg.alloca(max(size, rounded_up(length, lanes)) * lanes, given.keys.type)
         if rows * length > LIBRARY_ELEMENTS():
             fill(cells, lanes, length, size, given.keys.highest)
-        with arguments.items() as item:
+        with arguments.items(-(-rows // lanes)) as item:
             if rows * length <= LIBRARY_ELEMENTS():
                 shared.call(_SortInLanes(given.keys, lanes), [source, result, cells], [item, rows, length, last])
             else:

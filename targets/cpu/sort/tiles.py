@@ -184,7 +184,7 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     merging = RunMerger(SharedFunctions(kernel, target), given.keys, given.lanes)
     with kernel.phase(target, unroll=False) as arguments:
         writer = _Writer(plan, arguments, cg.alloca(size, given.keys.type), plan.padded, merging)
-        with arguments.items() as item:
+        with arguments.items(given.rows) as item:
             first, all_ = item * given.length, cg.index(plan.padded)
             differing = writer.keys(first, cg.index(0), all_, cg.index(0))
             writer.tile(cg.index(0), all_)
@@ -231,7 +231,7 @@ class _Phases:
         with self.kernel.phase(self.target, self.scratch, name, unroll=False) as arguments:
             writer = _Writer(plan, arguments, arguments.scratch[0], self.total, self.merging)
             writer.notes = arguments.scratch[1]
-            with arguments.items() as item:
+            with arguments.items(self.tiles) as item:
                 row, low = item // plan.tiles, item % plan.tiles * plan.keys_of_tile
                 piece(writer, row, low, cg.minimum(low + plan.keys_of_tile, plan.padded) - low)
         return Phase(name, self.tiles, grain_of(nanoseconds, self.tiles))
@@ -252,7 +252,7 @@ class _Phases:
         plan = self.plan
         merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
         name = f"{self.kernel.impl_name}_next"
-        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items():
+        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items(1):
             notes = arguments.scratch[1]
             cg.store(cg.load(notes, self.tiles) + 1, notes, self.tiles)
         return [merge, Phase(name, 1, 1)] * (plan.tiles - 1).bit_length()
@@ -280,7 +280,7 @@ class _Phases:
         """Emit the phase that restores zeros and NaNs in the flagged rows."""
         given, tiles = self.plan.given, self.plan.tiles
         name = f"{self.kernel.impl_name}_mend"
-        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items() as item:
+        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items(given.rows) as item:
             notes = arguments.scratch[1]
             with cg.loop(0, tiles, 1, [cg.constant(0, self.keys.word)]) as iteration:
                 iteration.yields(iteration.args[0] | cg.load(notes, item * tiles + iteration.iv))

@@ -150,7 +150,7 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     given = min(2, len(windows.outer))
     items = WorkItems(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
     fold = partial(combine_values, name, unsigned=unsigned)
-    with kernel.phase(target) as arguments, arguments.items() as item:
+    with kernel.phase(target) as arguments, arguments.items(items.count) as item:
         at, _ = items.split(item)
         windows.all_from(given, list(at.values()), lambda places: _write_pool(windows, arguments, places, fold))
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
@@ -210,7 +210,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     whole, length, left = windows.blocks(MOST_SELECTED)
     items = WorkItems(tuple(range(len(alone))), tuple(alone), whole + bool(left))
     vectors = [(offset, windows.lanes) for offset in range(0, length, windows.lanes)]
-    with kernel.phase(target) as arguments, arguments.items() as item:
+    with kernel.phase(target) as arguments, arguments.items(items.count) as item:
         at, block = items.split(item)
         writer = _Selecting(windows, arguments, config.select, config.scatter, config.unsigned)
         if not left:

@@ -49,7 +49,7 @@ def compiled(function: Callable[..., Any], *tensors: torch.Tensor) -> list[torch
 
 
 def agree(functions: Sequence[Callable[..., Any]], *tensors: torch.Tensor, signs: bool = False, **near: float) -> None:
-    """Hold functions' results, all of one program, against eager PyTorch's: types, NaN, if asked for zeros' signs."""
+    """Hold functions' results, all of one program, against eager PyTorch's: types, NaN and zeros' signs."""
 
     def all_of_them(*given: torch.Tensor) -> list[Any]:
         return [list(pytree.tree_leaves(function(*given))) for function in functions]

@@ -461,8 +461,8 @@ def test_results_that_depend_on_numbers(function):
 def test_what_is_no_module_and_no_tuple():
     with pytest.raises(sx.StablexlaError, match=r"no torch\.nn\.Module but <class"):
         sx_torch.compile(nn.Linear, (torch.ones(3),))
-    with pytest.raises(sx.StablexlaError, match="args is a Tensor"):
-        sx_torch.compile(nn.ReLU(), torch.ones(3))
+    with pytest.raises(sx.StablexlaError, match="args is a ndarray"):
+        sx_torch.compile(nn.ReLU(), np.ones(3))
 
 
 def test_results_share_memory_with_nothing_that_dies():
@@ -481,7 +481,7 @@ def test_other_arguments_than_exported():
         (torch.zeros(4, 3, dtype=torch.float64), ".to(torch.float32)"),
         (torch.zeros(4, 3, dtype=torch.bool), ".to(torch.float32)"),
     ):
-        with pytest.raises(sx.ExecutionError, match=r"takes float32\[4,3\]") as raised:
+        with pytest.raises(sx.ExecutionError, match=r"takes a tensor of f32\[4,3\]") as raised:
             program(given)
         assert raised.value.hint.startswith(way_out)
     np.testing.assert_array_equal(program(torch.zeros(4, 3)).shape, (4, 2))
@@ -499,8 +499,6 @@ def test_parameters_have_the_names_of_the_graph():
 def test_what_is_no_exported_program():
     with pytest.raises(sx.StablexlaError, match="Linear is no exported program"):
         sx_torch.from_exported(nn.Linear(3, 2))
-
-
 
 
 class Odd(nn.Module):
@@ -545,7 +543,7 @@ def test_a_gradient_of_an_exported_program_is_refused():
 def test_frozen_parameters_are_constants():
     layer, x = nn.BatchNorm1d(3), torch.randn(4, 3)
     program = sx_torch.compile(layer.train(), x, freeze=True)
-    assert [str(p) for p in program.executable.parameters] == ["f32[3]", "f32[3]", "s64[]", "f32[4,3]"]
+    assert [str(p) for p in program.executable.parameters] == ["float32[3]", "float32[3]", "int64[]", "float32[4,3]"]
     twin = nn.BatchNorm1d(3).train()
     close(program(x).detach(), twin(x).detach())
     close(layer.running_mean, twin.running_mean)

@@ -92,3 +92,12 @@ def test_denormals_are_flushed_when_asked() -> None:
     assert (kept != 0).all()
     np.testing.assert_array_equal(flushed, np.array([0, 1.5, 0], np.float32))
     np.testing.assert_array_equal(sx.compile(computation)(tiny), kept)
+
+
+@pytest.mark.parametrize(("rows", "loops"), [(1, 0), (2, 1)])
+def test_a_kernel_of_one_work_item_has_no_loop_over_them(rows: int, loops: int) -> None:
+    b = sx.XlaBuilder("rows")
+    x = normal(rows, 16)
+    executable = sx.compile(b.build(total(sx.exp(b.parameter(0, sx.f32[x.shape], name="x")), (1,))))
+    assert executable.ir("buffers").count("scf.for") == loops
+    np.testing.assert_allclose(executable(x), np.exp(x).sum(1), rtol=1e-6)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import mlir.ir as ir
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.contexts import upstream_context
+from stablexla.targets.codegen.calls import Packing, Phase
+from stablexla.targets.cpu import packed_constants
 
 Make = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
 
@@ -176,3 +180,19 @@ def test_explain_and_compare_know_it() -> None:
 def test_a_library_for_c_holds_it() -> None:
     x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
     assert "_impl_pack" not in built(sx.dot, "f32", x, weight, constant=True).ir("llvm", large_elements_limit=8)
+
+
+def test_bytes_that_a_phase_leaves_unwritten_are_zeros() -> None:
+    """They get into saved programs: what was in memory must not."""
+    text = "func.func private @pack(%x: memref<4xf32>, %to: memref<999xf32>, %lo: index, %hi: index) { return }"
+    with upstream_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(text)
+        value = ir.DenseElementsAttr.get(np.ones(4, np.float32))
+        work = packed_constants._Work(
+            Phase("pack", 1, 1), Packing("pack", 0, 0), value, 1, ir.MemRefType.get([999], ir.F32Type.get())
+        )
+        for _ in range(3):
+            b = sx.XlaBuilder("full")
+            sx.compile(b.build(sx.broadcast(b.parameter(0, sx.f32[()]), (999,))))(np.float32(np.nan))
+            (made,) = packed_constants._run(module, ir.SymbolTable(module.operation), [work])
+            assert not np.asarray(ir.DenseElementsAttr(made)).any()

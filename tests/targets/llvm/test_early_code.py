@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,20 @@ def test_an_error_after_parts_were_taken_is_the_same(taken: list[list[str]], mon
     assert messages[0] == messages[1]
 
 
-def test_constants_that_kernels_pack(taken: list[list[str]]) -> None:
+def test_constants_are_packed_by_what_was_taken(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     b = sx.XlaBuilder("constant")
-    x = b.parameter(0, sx.f32[64, 96], name="x")
-    weights = np.random.default_rng(2).standard_normal((96, 80), np.float32)
-    found: Any = sx.compile(b.build(x @ b.constant(weights)))(np.ones((64, 96), np.float32))
-    assert not taken
-    np.testing.assert_allclose(found, np.broadcast_to(weights.sum(0), (64, 80)), rtol=2e-5, atol=2e-5)
+    x = b.parameter(0, sx.f32[64, 600], name="x")
+    weights = np.random.default_rng(2).standard_normal((600, 301), np.float32)
+    computation = b.build(sx.sin(x @ b.constant(weights)))
+    given = np.random.default_rng(3).standard_normal((64, 600), np.float32)
+    early = sx.compile(computation)
+    packs = {name for part in taken for name in part if name.endswith("_impl_pack")}
+    assert packs
+    monkeypatch.setattr(emit, "open_session", lambda: None)
+    late = sx.compile(computation)
+    np.testing.assert_array_equal(early(given), late(given))
+    assert "_impl_pack" not in late.ir("buffers", large_elements_limit=8)
+    np.testing.assert_allclose(late(given), np.sin(given.astype(np.float64) @ weights), rtol=0, atol=1e-3)
 
 
 def test_whoever_looks_sees_everything(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,6 +163,24 @@ def test_results_come_in_order() -> None:
             threads.add(job)
         assert threads.results() == [bytes([n]) for n in range(50)]
         threads.close()
+
+
+def test_a_result_that_somebody_waits_for() -> None:
+    """A job is done once, whoever asks for its result, and asks again."""
+    done: list[int] = []
+
+    def job(number: int) -> bytes:
+        done.append(number)
+        return bytes([number])
+
+    with ir.Context() as context:
+        threads = CodeThreads(context, 2)
+        for number in range(20):
+            threads.add(partial(job, number))
+        assert [threads.result(number) for number in (19, 19, 3)] == [b"\x13", b"\x13", b"\x03"]
+        assert threads.results() == [bytes([n]) for n in range(20)]
+        threads.close()
+    assert sorted(done) == list(range(20))
 
 
 def test_a_job_that_fails() -> None:

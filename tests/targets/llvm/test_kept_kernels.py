@@ -359,13 +359,26 @@ def test_whoever_looks_sees_everything(library: Library, tmp_path: Path) -> None
     assert set(library._files) == before
 
 
-def test_constants_that_are_packed(library: Library) -> None:
-    b = sx.XlaBuilder("constant")
-    x = b.parameter(0, sx.f32[64, 96], name="x")
-    weights = np.random.default_rng(2).standard_normal((96, 80), np.float32)
-    found: Any = sx.compile(b.build(sx.sin(x @ b.constant(weights))))(np.ones((64, 96), np.float32))
-    assert not kept(library)
-    np.testing.assert_allclose(found, np.sin(np.broadcast_to(weights.sum(0), (64, 80))), rtol=2e-4, atol=2e-4)
+def test_constants_that_are_packed(library: Library, emitted: list[str], made: list[bytes]) -> None:
+    """They are packed by the code that is kept, which is the same for other weights; `made`: two functions main."""
+    x = np.random.default_rng(3).standard_normal((64, 600), np.float32)
+
+    def by(seed: int) -> sx.Executable:
+        b = sx.XlaBuilder("constant")
+        weights = np.random.default_rng(seed).standard_normal((600, 301), np.float32)
+        return sx.compile(b.build(sx.sin(b.parameter(0, sx.f32[64, 600], name="x") @ b.constant(weights))))
+
+    first = by(1)
+    assert [kernel.call.count("_impl_pack") for kernel in kept(library).values()] == [2]  # a phase, and what it packs
+    emitted.clear()
+    made.clear()
+    again, other = by(1), by(2)
+    assert emitted == []
+    assert len(made) == 4
+    np.testing.assert_array_equal(again(x), first(x))
+    with knobs.scoped(kept_kernels=False):
+        np.testing.assert_array_equal(by(1)(x), first(x))
+        np.testing.assert_array_equal(by(2)(x), other(x))
 
 
 def test_calls_of_python_and_random_states(library: Library, emitted: list[str]) -> None:

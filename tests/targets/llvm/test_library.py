@@ -18,11 +18,12 @@ from stablexla.compiling.cache import Folder, KeptLibrary
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.cpu import shared
-from stablexla.targets.llvm import early_code
+from stablexla.targets.cpu import emit, packed_constants, shared
+from stablexla.targets.llvm import early_code, engine
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.passes import PASSES
+from stablexla.targets.runtime.processor import LEVELS
 
 LHS = np.random.default_rng(1).standard_normal((300, 500), np.float32)
 RHS = np.random.default_rng(2).standard_normal((500, 400), np.float32)
@@ -142,12 +143,50 @@ def test_whoever_looks_sees_everything(library: Library, tmp_path: Path) -> None
     assert set(library._files) == emptied
 
 
-def test_constants_that_are_packed_keep_a_program_whole(library: Library) -> None:
+def product_by_constant(more: int = 0, **options: Any) -> sx.Executable:
+    """The packed product of a constant, which has more columns by `more`."""
     b = sx.XlaBuilder("constant")
     x = b.parameter(0, sx.f32[LHS.shape], name="x")
-    made = sx.compile(b.build(x @ b.constant(RHS)))
-    assert not library._files
-    np.testing.assert_allclose(made(LHS), LHS.astype(np.float64) @ RHS, rtol=2e-5, atol=2e-4)
+    constant = b.constant(np.concatenate([RHS, RHS[:, :more]], axis=1))
+    return sx.compile(b.build(x @ constant), options=sx.CompileOptions(**options))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_constants_are_packed_by_the_library(
+    library: Library, emitted: list[str], monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(early_code, "host_target", lambda: type("Some", (), {"num_threads": threads}))
+    made = product_by_constant()
+    of_library = len(library._files)
+    assert of_library == len(emitted) - 1  # the micro-kernel is in the file of the macro-kernel
+    emitted.clear()
+    more = product_by_constant(33)
+    assert emitted == []
+    assert len(files_of(more)) == of_library + 1
+    np.testing.assert_array_equal(np.asarray(more(LHS))[:, : RHS.shape[1]], made(LHS))
+    monkeypatch.setattr(emit, "open_session", lambda: None)
+    np.testing.assert_array_equal(product_by_constant()(LHS), made(LHS))
+    assert emitted
+    assert len(library._files) == of_library
+
+
+def test_code_for_another_processor_packs_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's would have instructions that this one lacks; the whole module packs by code for this one."""
+    packed_by = []
+    load = packed_constants.load
+
+    def noted(module: Any, signature: Any, options: sx.CompileOptions) -> Any:
+        made = load(module, signature, options)
+        packed_by.append(options.target_cpu)
+        return made
+
+    monkeypatch.setattr(packed_constants, "load", noted)
+    product_by_constant(target_cpu="x86-64-v2")
+    assert packed_by.pop() == "x86-64-v2"
+    monkeypatch.setattr(engine.processor, "features", lambda: frozenset(LEVELS["x86-64-v2"]))
+    with pytest.raises(sx.CompileError, match="code for x86-64-v3 needs"):
+        product_by_constant(target_cpu="x86-64-v3")
+    assert packed_by == [None]
 
 
 def test_kept_in_a_folder(library: Library, emitted: list[str], tmp_path: Path) -> None:

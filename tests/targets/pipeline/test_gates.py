@@ -154,7 +154,7 @@ ROWS: dict[str, Row] = {
     "narrow.most-rows": Row("bf16-few-wide", 4),
     "narrow.rows-lhs-bytes": Row("bf16-few-wide", 1024),
     "narrow.sums-bytes": Row("bf16-few-wide", 8800),
-    "no-unroll.long-body": Row("sums", 82, stage="llvm"),
+    "no-unroll.long-body": Row("sums", 47, stage="llvm"),
     "parallel.worthwhile-ns": Row("row-sums", 787),
     "random-bits.blocks": Row("bits", 97),
     "read-first.most": Row("read-old", 15),

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable
 
 import stablexla as sx
-from stablexla.interop.torch.call import Call, Value, convert, full_like, place, wide, zeros_like
+from stablexla.interop.torch.call import Call, Value, broadcast, convert, full_like, place, wide, zeros_like
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.types import Number
 
 
 def _activation(name: str, function: Callable[..., sx.XlaOp]) -> None:
-    """Register a rule that computes with halves in f32; numbers stay as they are."""
+    """Register a rule that computes with halves in f32, and broadcasts; numbers stay as they are."""
 
     @aten(f"aten.{name}.default")
     def rule(call: Call, x: sx.XlaOp, *args: Value) -> sx.XlaOp:
-        return function(*(wide(each) if isinstance(each, sx.XlaOp) else each for each in (x, *args)))
+        sizes = call.dimensions
+        return function(*(broadcast(wide(y), sizes) if isinstance(y, sx.XlaOp) else y for y in (x, *args)))
 
 
 def _zero_unless(test: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:

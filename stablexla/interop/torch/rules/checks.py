@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stablexla.interop.torch.call import Call
 from stablexla.interop.torch.registry import aten
 
@@ -16,3 +18,10 @@ from stablexla.interop.torch.registry import aten
 )
 def unchecked(call: Call, *_: object) -> None:
     return None
+
+
+@aten("higher_order.with_effects")
+def with_effects(call: Call, token: None, operator: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """AOTAutograd's call of an operator that checks numbers, in order with others by a token."""
+    made = call.translator.apply(operator, args, kwargs, call.shapes[1:])
+    return [token, *made] if isinstance(made, (list, tuple)) else [token, made]

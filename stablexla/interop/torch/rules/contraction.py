@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.interop.torch.call import Call, broadcast, convert, wide
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.types import Number
@@ -108,7 +109,8 @@ def addmm_activation(
     call: Call, bias: XlaOp, x: XlaOp, y: XlaOp, *, beta: Number, alpha: Number, use_gelu: bool
 ) -> XlaOp:
     made = convert(_added(call, bias, dot(x, y, ((1,), (0,))), beta, alpha), call.type)
-    return call.apply("aten.gelu.default" if use_gelu else "aten.relu.default", made)
+    activated: XlaOp = call.apply("aten.gelu.default" if use_gelu else "aten.relu.default", made)
+    return activated
 
 
 @aten("aten.baddbmm.default", "aten.baddbmm.dtype")
@@ -200,3 +202,24 @@ def scaled_mm(
         made = sx.mul(made, broadcast(sx.reshape(scale_result, ()), made.shape.dimensions))
     return made
 
+
+@aten("aten._scaled_mm_v2.default")
+def scaled_mm_by_recipes(
+    call: Call,
+    x: XlaOp,
+    y: XlaOp,
+    scales_x: Sequence[XlaOp],
+    recipes_x: Places,
+    swizzles_x: Places,
+    scales_y: Sequence[XlaOp],
+    recipes_y: Places,
+    swizzles_y: Places,
+    bias: XlaOp | None,
+    out_dtype: object,
+    contraction_dim: Places,
+    use_fast_accum: bool,
+) -> XlaOp:
+    """With a scale for each whole, or for each row and each column, the recipes 0 and 1 of PyTorch's `ScalingType`."""
+    if {*recipes_x, *recipes_y} - {0, 1} or contraction_dim:
+        raise UnsupportedError("there is no rule for scales of blocks", hint="ScalingType.RowWise")
+    return scaled_mm(call, x, y, scales_x[0], scales_y[0], bias, None, out_dtype, use_fast_accum)

@@ -14,9 +14,9 @@ from torch.fx import GraphModule
 
 import stablexla as sx
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.dialects.shapes import Shape
-from stablexla.interop.torch.call import Call, Number, convert
+from stablexla.interop.torch.call import Call, convert
 from stablexla.interop.torch.registry import aten
+from stablexla.interop.torch.types import Number
 
 
 def _as_pred(x: sx.XlaOp) -> sx.XlaOp:
@@ -72,7 +72,8 @@ def hints_wrapper(
 def out_dtype(call: Call, operator: Any, dtype: torch.dtype, *operands: Any) -> sx.XlaOp:
     """An operator, such as a product of s8, computed in the result's type."""
     wide = [convert(x, call.type) if isinstance(x, sx.XlaOp) else x for x in operands]
-    return call.apply(str(operator), *wide)
+    made: sx.XlaOp = call.apply(str(operator), *wide)
+    return made
 
 
 # ---- branches ----
@@ -156,8 +157,8 @@ def while_loop(
         number, *values = state
         return sx.tuple([sx.add(number, 1), *step.following(values, number)])
 
-    _, *made = sx.while_(goes_on, next_state, [call.constant(0, "s64"), *first])
-    return made
+    made = sx.while_(goes_on, next_state, [call.constant(0, "s64"), *first])
+    return list(made)[1:]
 
 
 @aten("higher_order.while_loop_stack_output")

@@ -8,7 +8,7 @@ from math import prod
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.interop.torch.call import Call, broadcast, full_like, total, wide
+from stablexla.interop.torch.call import Call, broadcast, convert, full_like, total, wide
 from stablexla.interop.torch.registry import aten
 
 Sizes = Sequence[int]
@@ -59,12 +59,13 @@ class _Window:
     @classmethod
     def of(cls, x: XlaOp, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> _Window:
         count = x.shape.rank - 2
-        return cls(*(each * count if len(each) == 1 else each for each in map(tuple, (stride, padding, dilation))), groups)
+        each = [tuple(x) * count if len(x) == 1 else tuple(x) for x in (stride, padding, dilation)]
+        return cls(each[0], each[1], each[2], groups)
 
     def convolved(self, x: XlaOp, weight: XlaOp, sizes: Sizes, type_: str | None = None) -> XlaOp:
         """Return the convolution of x[N,C,...] and weight[O,C/groups,...], f[N,O,sizes]."""
         if prod((*x.shape.dimensions, *weight.shape.dimensions)) == 0:
-            return full_like(x, 0, (x.shape.dimensions[0], weight.shape.dimensions[0], *sizes))
+            return _zeros(x, (x.shape.dimensions[0], weight.shape.dimensions[0], *sizes), type_)
         padding, ones = [(p, p) for p in self.padding], _ones(x)
         return sx.conv_general_dilated(
             x, weight, self.stride, padding, ones, self.dilation, None, self.groups, preferred_element_type=type_
@@ -75,7 +76,7 @@ class _Window:
         features, seen, *window = weight.shape.dimensions
         result = (x.shape.dimensions[0], seen * self.groups, *sizes)
         if prod((*x.shape.dimensions, *weight.shape.dimensions)) == 0:
-            return full_like(x, 0, result)
+            return _zeros(x, result, type_)
         padding = []
         for low, d, s, k, before, after in zip(
             self.padding, self.dilation, self.stride, window, x.shape.dimensions[2:], sizes, strict=True
@@ -95,7 +96,7 @@ class _Window:
         )  # fmt: skip
 
     def by_weight(self, x: XlaOp, grad: XlaOp, sizes: Sizes) -> XlaOp:
-        """Return the gradient by the weights, of these sizes, of the convolution of x whose result has this gradient."""
+        """Return the gradient by the weights, of these sizes, of a convolution of x; its result has this one."""
         if prod((*x.shape.dimensions, *grad.shape.dimensions)) == 0:
             return full_like(x, 0, sizes)
         padding = []
@@ -110,6 +111,11 @@ class _Window:
         return sx.conv_general_dilated(
             x, grad, self.dilation, padding, _ones(x), self.stride, numbers, batch_group_count=self.groups
         )
+
+
+def _zeros(x: XlaOp, sizes: Sizes, type_: str | None) -> XlaOp:
+    made = full_like(x, 0, sizes)
+    return made if type_ is None else convert(made, type_)
 
 
 def _ones(x: XlaOp) -> tuple[int, ...]:

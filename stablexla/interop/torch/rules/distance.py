@@ -86,7 +86,8 @@ def pdist(call: Call, x: XlaOp, p: float) -> XlaOp:
     root = sx.sqrt(sx.sub(full_like(k, (n - 0.5) ** 2 - 1), sx.mul(k, full_like(k, 2.0))))
     i = convert(sx.floor(sx.sub(full_like(k, n - 0.5), root)), "s64")
     j = convert(k, "s64") - _pairs_before(i, n) + i + 1
-    return norm(sx.sub(sx.torch_index_select(x, i, 0), sx.torch_index_select(x, j, 0)), p, (1,), False)
+    square = norm(_differences(x, x), p, (2,), False)  # in one loop, faster than rows gathered for each pair
+    return sx.torch_index_select(sx.reshape(square, (n * n,)), i * n + j, 0)
 
 
 def _pairs_before(i: XlaOp, n: int) -> XlaOp:

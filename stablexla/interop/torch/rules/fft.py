@@ -11,6 +11,7 @@ from stablexla.interop.torch.call import Call, convert, full_like, place
 from stablexla.interop.torch.registry import aten
 from stablexla.ops.fft import FftType
 
+
 @aten("aten._fft_c2c.default")
 def complex_to_complex(call: Call, x: XlaOp, dim: Sequence[int], normalization: int, forward: bool) -> XlaOp:
     lengths = [x.shape.dimensions[d] for d in dim]

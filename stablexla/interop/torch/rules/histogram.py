@@ -74,9 +74,7 @@ def histogramdd(
 
 
 @aten("aten._histogramdd_from_bin_tensors.default")
-def histogramdd_by_edges(
-    call: Call, x: XlaOp, bins: Sequence[XlaOp], *, weight: XlaOp | None, density: bool
-) -> XlaOp:
+def histogramdd_by_edges(call: Call, x: XlaOp, bins: Sequence[XlaOp], *, weight: XlaOp | None, density: bool) -> XlaOp:
     return _histogram(call, _points(x), bins, weight, density)
 
 

@@ -9,7 +9,17 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.interop.torch.call import Call, broadcast, broadcast_sizes, convert, full_like, reduced, total, wide, zeros_like
+from stablexla.interop.torch.call import (
+    Call,
+    broadcast,
+    broadcast_sizes,
+    convert,
+    full_like,
+    reduced,
+    total,
+    wide,
+    zeros_like,
+)
 from stablexla.interop.torch.lapack import lapack
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.rules.contraction import dot
@@ -170,7 +180,9 @@ def order_of(pivots: XlaOp, rows: int, inverse: bool = False) -> XlaOp:
         return [step + 1, sx.select(is_here, broadcast(other, sizes), moved)]
 
     step = pivots.builder.constant(0, "s32")
-    return sx.while_(lambda state: sx.lt(state[0], exchanges), lambda s: sx.tuple(exchange(s)), sx.tuple([step, start]))[1]
+    return sx.while_(
+        lambda state: sx.lt(state[0], exchanges), lambda s: sx.tuple(exchange(s)), sx.tuple([step, start])
+    )[1]
 
 
 def permuted(x: XlaOp, order: XlaOp, dimension: int) -> XlaOp:
@@ -180,9 +192,7 @@ def permuted(x: XlaOp, order: XlaOp, dimension: int) -> XlaOp:
     return made if dimension == -2 else transposed(made)
 
 
-def solved_by_factors(
-    factors: XlaOp, pivots: XlaOp, b: XlaOp, left: bool = True, is_adjoint: bool = False
-) -> XlaOp:
+def solved_by_factors(factors: XlaOp, pivots: XlaOp, b: XlaOp, left: bool = True, is_adjoint: bool = False) -> XlaOp:
     """Return the solutions of `a @ x = b`, or `x @ a = b`, or with the adjoint of a, by the factors of `a`."""
     batch = broadcast_sizes(factors.shape.dimensions[:-2], b.shape.dimensions[:-2])
     factors, b = _one_batch(factors, b)
@@ -236,24 +246,14 @@ def lu_solve(call: Call, factors: XlaOp, pivots: XlaOp, b: XlaOp, *, left: bool,
     return solved_by_factors(factors, pivots, b, left, adjoint)
 
 
-def _factored_as_kept(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp, bool]:
-    """Return the factors as PyTorch keeps them for gradients, and whether they are those of the transpose: it factors
-    that for real matrices whose rows lie one after another, and its gradients count on it."""
-    turned = not a.element_type.is_complex and call.is_contiguous(0)
-    return *factored(transposed(a) if turned else a), turned
-
-
 @aten("aten._linalg_solve_ex.default")
 def solve_ex(call: Call, a: XlaOp, b: XlaOp, *, left: bool) -> tuple[XlaOp, ...]:
     rank = a.shape.rank
     of_vectors = b.shape.rank == 1 or (b.shape.rank == rank - 1 and b.shape.dimensions == a.shape.dimensions[:-1])
     if of_vectors:
         b = sx.reshape(b, (*b.shape.dimensions, 1))
-    factors, pivots, info, turned = _factored_as_kept(call, a)
-    if turned:  # the factors of a transpose solve the system of its adjoint
-        made = solved_by_factors(factors, pivots, b, left, True)
-    else:
-        made = solved_by_factors(factors, pivots, b, left)
+    factors, pivots, info = factored(a)
+    made = solved_by_factors(factors, pivots, b, left)
     return sx.reshape(made, call.dimensions), factors, pivots, info
 
 
@@ -272,9 +272,16 @@ def _sign(factors: XlaOp, pivots: XlaOp) -> XlaOp:
     return sx.select(exchanged, sx.neg(one), one)
 
 
+def _factored_as_kept(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp]:
+    """Return the factors that PyTorch keeps for the gradients of determinants, which count on them: those of the
+    transpose for real matrices whose rows lie one after another."""
+    factors, pivots, _ = factored(transposed(a) if not a.element_type.is_complex and call.is_contiguous(0) else a)
+    return factors, pivots
+
+
 @aten("aten._linalg_det.default")
 def det(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
-    factors, pivots, _, _ = _factored_as_kept(call, a)
+    factors, pivots = _factored_as_kept(call, a)
     diagonals = diagonal(factors)
     made = reduced(diagonals, 1, sx.mul, (diagonals.shape.rank - 1,))
     return sx.mul(made, _sign(factors, pivots)), factors, pivots
@@ -282,7 +289,7 @@ def det(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
 
 @aten("aten._linalg_slogdet.default")
 def slogdet(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp, XlaOp]:
-    factors, pivots, _, _ = _factored_as_kept(call, a)
+    factors, pivots = _factored_as_kept(call, a)
     diagonals = diagonal(factors)
     last = (diagonals.shape.rank - 1,)
     sign = sx.mul(reduced(sx.sign(diagonals), 1, sx.mul, last), _sign(factors, pivots))
@@ -363,11 +370,12 @@ def eigvals(call: Call, a: XlaOp) -> XlaOp:
 
 def _eigenvalues(a: XlaOp, vectors: str) -> tuple[XlaOp, XlaOp]:
     *parts, _, right, _ = lapack("geev", a, compute_left="N", compute_right=vectors)
-    return parts[0] if len(parts) == 1 else sx.complex(*parts), right
+    return parts[0] if len(parts) == 1 else sx.complex(parts[0], parts[1]), right
 
 
 def singular(a: XlaOp, mode: str) -> tuple[XlaOp, XlaOp, XlaOp]:
-    """Return U, the singular values and the adjoint of V: whole for the mode "A", thin for "S", and for "N" unwritten."""
+    """Return U, the singular values and the adjoint of V: whole for the mode "A", thin for "S"; "N" leaves both
+    unwritten."""
     *_, rows, columns = a.shape.dimensions
     k = min(rows, columns)
     p, q = (rows, columns) if mode == "A" else (k, k)
@@ -388,7 +396,7 @@ def pinv(call: Call, a: XlaOp, *, atol: XlaOp | None, rtol: XlaOp | None, hermit
     if not a.shape.size:
         return nothing(call, 0)
     if hermitian:
-        u, values, _ = _hermitian(a)
+        u, values, _ = lapack("syevd", a, mode="V", uplo="L")
         vh, sizes = adjoint(u), sx.abs(values)
     else:
         u, values, vh = singular(a, "S")
@@ -397,16 +405,13 @@ def pinv(call: Call, a: XlaOp, *, atol: XlaOp | None, rtol: XlaOp | None, hermit
     last = (sizes.shape.rank - 1,)
     most = reduced(sizes, -inf, sx.max, last, True)
     bound = _bounds(most, atol, rtol, default)
-    inverse = sx.select(sx.gt(sizes, broadcast(bound, sizes.shape.dimensions)), sx.reciprocal(values), zeros_like(values))
+    inverse = sx.select(
+        sx.gt(sizes, broadcast(bound, sizes.shape.dimensions)), sx.reciprocal(values), zeros_like(values)
+    )
     v = adjoint(vh)
     factor = convert(inverse, a.element_type)
     places = (*range(v.shape.rank - 2), v.shape.rank - 1)
     return product(sx.mul(v, sx.broadcast_in_dim(factor, v.shape.dimensions, places)), adjoint(u))
-
-
-def _hermitian(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
-    vectors, values, info = lapack("syevd", a, mode="V", uplo="L")
-    return vectors, values, info
 
 
 def _bounds(most: XlaOp, atol: XlaOp | None, rtol: XlaOp | None, default: float) -> XlaOp:

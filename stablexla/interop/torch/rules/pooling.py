@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +39,13 @@ class _Windows:
 
     @property
     def padded(self) -> list[tuple[int, int]]:
-        """Return what is missing before and after each dimension for just as many windows; negative where one is cut."""
+        """Return what is missing before and after each dimension for just as many windows; negative where it is cut."""
         pads = [(0, 0)] * len(self.ones)
         for n, m, k, s, p, d in zip(self.inputs, self.outputs, self.kernel, self.stride, self.padding, self.dilation):
             pads.append((p, (m - 1) * s + (k - 1) * d + 1 - n - p))
         return pads
 
-    def reduced(self, operands: XlaOp | list[XlaOp], start: object, computation: object) -> XlaOp:
+    def reduced(self, operands: XlaOp | list[XlaOp], start: Any, computation: Callable[..., Any]) -> XlaOp:
         window = (self.ones + self.kernel, self.ones + self.stride, None, self.ones + self.dilation)
         return sx.reduce_window(operands, start, computation, *window, self.padded)
 
@@ -241,7 +242,9 @@ def avg_pool_backward(
         low = k - 1 - p
         pads.append((low, n + k - 1 - low - ((m - 1) * s + 1)))
     ones = (1,) * grad.shape.rank
-    return sx.reduce_window(each, 0, sx.add, windows.ones + windows.kernel, ones, windows.ones + windows.stride, ones, pads)
+    return sx.reduce_window(
+        each, 0, sx.add, windows.ones + windows.kernel, ones, windows.ones + windows.stride, ones, pads
+    )
 
 
 @aten("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")

@@ -7,13 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 import stablexla as sx
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.shapes import Shape
-from stablexla.interop.torch.call import Call, Value, broadcast, convert, full_like, wide, zeros_like
+from stablexla.interop.torch.call import (
+    Call,
+    Value,
+    broadcast,
+    convert,
+    full_like,
+    torch_type,
+    wide,
+    xla_type,
+    zeros_like,
+)
 from stablexla.interop.torch.registry import aten
 
 # ---- bits as numbers ----
@@ -65,8 +79,8 @@ def _standard_normal(call: Call, dimensions: Sequence[int] | None = None) -> sx.
     sizes = call.dimensions if dimensions is None else dimensions
     if not call.type.is_complex:
         return normal_01(call, call.type, sizes)
-    parts = [sx.mul(normal_01(call, call.type, sizes), math.sqrt(0.5)) for _ in range(2)]
-    return sx.complex(*parts)
+    real, imaginary = (sx.mul(normal_01(call, call.type, sizes), math.sqrt(0.5)) for _ in range(2))
+    return sx.complex(real, imaginary)
 
 
 # ---- continuous distributions ----
@@ -75,7 +89,8 @@ def _standard_normal(call: Call, dimensions: Sequence[int] | None = None) -> sx.
 @aten("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator")
 def rand(call: Call, *_: object) -> sx.XlaOp:
     if call.type.is_complex:
-        return sx.complex(*(uniform_01(call, call.type, call.dimensions) for _ in range(2)))
+        real, imaginary = (uniform_01(call, call.type, call.dimensions) for _ in range(2))
+        return sx.complex(real, imaginary)
     return uniform_01(call, call.type, call.dimensions)
 
 
@@ -212,26 +227,31 @@ def randperm(call: Call, n: int) -> sx.XlaOp:
 
 @aten("aten.bernoulli.default")
 def bernoulli(call: Call, p: sx.XlaOp) -> sx.XlaOp:
-    return _is_below(call, p)
+    return _is_below(call, p, call.dimensions)
 
 
 @aten("aten.bernoulli.p", "aten.bernoulli.Tensor")
 def bernoulli_p(call: Call, x: sx.XlaOp, p: Value) -> sx.XlaOp:
-    return _is_below(call, p)
+    return _is_below(call, p, call.dimensions)
 
 
-def _is_below(call: Call, p: Value) -> sx.XlaOp:
+def _is_below(call: Call, p: Value, sizes: Sequence[int]) -> sx.XlaOp:
     """Return whether uniform numbers are below a probability: never for 0, always for 1."""
     type = element_type("f64" if isinstance(p, sx.XlaOp) and p.element_type.name == "f64" else "f32")
-    return sx.lt(uniform_01(call, type, call.dimensions), broadcast(call.op(p, type), call.dimensions))
+    return sx.lt(uniform_01(call, type, sizes), broadcast(call.op(p, type), sizes))
 
 
 @aten("aten.native_dropout.default")
 def native_dropout(call: Call, x: sx.XlaOp, p: float, train: bool | None) -> tuple[sx.XlaOp, sx.XlaOp]:
     if train is False:
         return x, call.constant(True, "pred", x.shape.dimensions)
-    kept = _is_below(call, 1 - p)
+    kept = _is_below(call, 1 - p, x.shape.dimensions)
     return _scaled(x, kept, 1 / (1 - p) if p < 1 else 0.0), kept
+
+
+def scaled_at_random(call: Call, x: sx.XlaOp, p: float) -> sx.XlaOp:
+    """Return a tensor of which elements of probability `p` are 0, the others scaled so that the mean stays."""
+    return native_dropout(call, x, p, True)[0]
 
 
 @aten("aten.native_dropout_backward.default")
@@ -247,12 +267,12 @@ def _scaled(x: sx.XlaOp, kept: sx.XlaOp, scale: float) -> sx.XlaOp:
 
 @aten("aten.dropout.default")
 def dropout(call: Call, x: sx.XlaOp, p: float, train: bool) -> sx.XlaOp:
-    return native_dropout(call, x, p, True)[0] if train and p else x
+    return scaled_at_random(call, x, p) if train and p else x
 
 
 @aten("aten.multinomial.default")
 def multinomial(call: Call, weights: sx.XlaOp, num_samples: int, replacement: bool) -> sx.XlaOp:
-    """Draw with replacement by searching running sums, without it by an exponential race (Efraimidis, Spirakis 2006)."""
+    """Draw with replacement by a search of running sums, without it by an exponential race (Efraimidis, Spirakis)."""
     weights = wide(weights)
     type, sizes = weights.element_type, weights.shape.dimensions
     if not replacement and num_samples > 1:
@@ -266,4 +286,38 @@ def multinomial(call: Call, weights: sx.XlaOp, num_samples: int, replacement: bo
     # Below the total, however it was rounded, a later category of weight 0 is never taken.
     drawn = sx.min(drawn, sx.next_after(total, zeros_like(total)))
     shape = Shape(element_type("s64"), call.dimensions)
-    return call.apply("aten.searchsorted.Tensor", sums, drawn, right=True, shape=shape)
+    found: sx.XlaOp = call.apply("aten.searchsorted.Tensor", sums, drawn, right=True, shape=shape)
+    return found
+
+
+# ---- draws that are repeated: of checkpoints, which compute again ----
+
+_STATE_BYTES = 16
+
+
+@aten("higher_order.run_and_save_rng_state")
+def run_and_save_rng_state(call: Call, operator: Any, *operands: Any, **named: Any) -> list[Any]:
+    """The state of a draw in the first bytes of what is as large as that of PyTorch's generator, and the draw."""
+    state = call.seed()
+    saved = sx.reshape(sx.bitcast_convert_type(state, "u8"), (_STATE_BYTES,))
+    saved = sx.pad_in_dim(saved, full_like(saved, 0, ()), 0, 0, torch.get_rng_state().numel() - _STATE_BYTES)
+    return [saved, _repeated(call, state, operator, operands, named)]
+
+
+@aten("higher_order.run_with_rng_state")
+def run_with_rng_state(call: Call, saved: sx.XlaOp, operator: Any, *operands: Any, **named: Any) -> Any:
+    words = sx.reshape(sx.slice_in_dim(saved, 0, _STATE_BYTES), (2, _STATE_BYTES // 2))
+    return _repeated(call, sx.bitcast_convert_type(words, "u64"), operator, operands, named)
+
+
+def _repeated(call: Call, state: sx.XlaOp, operator: Any, operands: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return what an operator draws from a state; AOTAutograd does not say the shapes of its results."""
+
+    def stand_in(x: Any) -> Any:
+        return torch.empty(x.shape.dimensions, dtype=torch_type(x.element_type)) if isinstance(x, sx.XlaOp) else x
+
+    with FakeTensorMode():
+        like = operator(*pytree.tree_map(stand_in, operands), **pytree.tree_map(stand_in, named))
+    shapes = [Shape(xla_type(x.dtype), x.shape) for x in pytree.tree_leaves(like)]
+    with call.translator.drawing(state):
+        return call.translator.apply(operator, operands, named, shapes)

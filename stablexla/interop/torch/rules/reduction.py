@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, prod
+from typing import Any
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.dialects.element_types import element_type
 from stablexla.interop.torch.call import (
     Call,
     as_float,
@@ -108,11 +108,16 @@ def extreme(x: XlaOp, dim: int, largest: bool, keep: bool) -> tuple[XlaOp, XlaOp
         first = sx.or_(takes, sx.and_(sx.eq(value, other), sx.lt(at, other_at)))
         return sx.tuple([sx.select(takes, value, other), sx.select(first, at, other_at)])
 
-    sizes = x.shape.dimensions
-    at = x.builder.iota(sx.Shape("s32" if sizes[dim] < 2**31 else "s64", sizes), dim)
+    sizes, at = x.shape.dimensions, _counted(x, dim)
     worst = full_like(x, lowest(x.element_type) if largest else highest(x.element_type), ())
-    made, indices = sx.reduce([x, at], [worst, zeros_like(full_like(at, 0, ()))], best, (dim,))
+    made, indices = sx.reduce([x, at], [worst, full_like(at, 0, ())], best, (dim,))
     return (kept(made, sizes, (dim,)), kept(indices, sizes, (dim,))) if keep else (made, indices)
+
+
+def _counted(x: XlaOp, dim: int) -> XlaOp:
+    """Return each element's place along a dimension, in 32 bits where they hold it."""
+    sizes = x.shape.dimensions
+    return x.builder.iota(sx.Shape("s32" if sizes[dim] < 2**31 else "s64", sizes), dim)
 
 
 @aten("aten.max.dim")
@@ -191,8 +196,8 @@ def deviation_and_mean(
 
 
 @aten("aten.linalg_vector_norm.default")
-def vector_norm(call: Call, x: XlaOp, ord: float, dim: Dimensions, keepdim: bool, *, dtype: object) -> XlaOp:
-    x, dimensions = wide(x if dtype is None else convert(x, xla_type(dtype))), places(dim, x.shape.rank)  # type: ignore[arg-type]
+def vector_norm(call: Call, x: XlaOp, ord: float, dim: Dimensions, keepdim: bool, *, dtype: Any) -> XlaOp:
+    x, dimensions = wide(x if dtype is None else convert(x, xla_type(dtype))), places(dim, x.shape.rank)
     return norm(x, float(ord), dimensions, keepdim)
 
 
@@ -339,23 +344,17 @@ def cummin(call: Call, x: XlaOp, dim: int) -> list[XlaOp]:
 
 
 def _running_extreme(x: XlaOp, dim: int, largest: bool) -> list[XlaOp]:
-    """Return the extremes so far and where they are: the last of equals, NaN before all others."""
+    """Return the extremes so far and where they are, the last of equals, NaN before all others: two plain scans, as a
+    place counts where the element is the extreme so far."""
     if not x.shape.rank:
         return [x, x.builder.constant(0, "s64")]
     if x.element_type.is_pred:
         x = convert(x, "u8")
-    better = sx.gt if largest else sx.lt
-
-    def best(value: XlaOp, at: XlaOp, other: XlaOp, other_at: XlaOp) -> XlaOp:
-        odd, other_odd = sx.ne(value, value), sx.ne(other, other)
-        ahead = sx.or_(better(value, other), sx.and_(odd, sx.not_(other_odd)))
-        level = sx.or_(sx.eq(value, other), sx.and_(odd, other_odd))
-        takes = sx.or_(ahead, sx.and_(level, sx.gt(at, other_at)))
-        return sx.tuple([sx.select(takes, value, other), sx.select(takes, at, other_at)])
-
-    at = x.builder.iota(sx.Shape(element_type("s64"), x.shape.dimensions), dim)
     worst = lowest(x.element_type) if largest else highest(x.element_type)
-    return running([x, at], [full_like(x, worst, ()), full_like(at, -1, ())], best, dim)
+    (made,) = running([x], [full_like(x, worst, ())], sx.max if largest else sx.min, dim)
+    at = _counted(x, dim)
+    reached = sx.select(sx.or_(sx.eq(x, made), sx.ne(x, x)), at, full_like(at, 0))
+    return [made, *running([reached], [full_like(at, 0, ())], sx.max, dim)]
 
 
 @aten("aten.logcumsumexp.default")

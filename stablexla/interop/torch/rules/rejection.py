@@ -157,7 +157,7 @@ def standard_gamma(call: Call, concentration: sx.XlaOp) -> sx.XlaOp:
 
 
 def _gamma(call: Call, alpha: sx.XlaOp) -> sx.XlaOp:
-    """Marsaglia and Tsang, A simple method for generating gamma variables (2000); below 1 a power of u takes one off."""
+    """Marsaglia and Tsang, A simple method for generating gamma variables (2000); for alpha < 1 from alpha + 1."""
     sizes = alpha.shape.dimensions
     is_small = sx.lt(alpha, 1.0)
     d = sx.sub(sx.select(is_small, sx.add(alpha, 1.0), alpha), 1 / 3)

@@ -123,11 +123,52 @@ def test_interleaved_past_the_caches(bits: int, start: int) -> None:
     check((6, 80), [((1, start), (4, 33), (1, 2))], filled=True, target=target)
 
 
-def compiled(build: Callable[..., sx.XlaOp], *arrays: np.ndarray) -> tuple[sx.Executable, list[np.ndarray]]:
+LINES = [(n, before) for n in (1, 15, 16, 63, 64, 131, 3 * PART()) for before in (0, 1, 70, PART() + 9)]
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_lines_by_functions_of_all_kernels(bits: int, element: str) -> None:
+    """Whole vectors, what is left behind them, and elements alone."""
+    target = host_target().with_vectors(bits)
+    for n, before in LINES:
+        check((before + n + 3,), [((before,), (n,), (1,))], element, filled=True, target=target)
+        check((n + 5,), [((0,), (5,), (1,)), ((5,), (n,), (1,))], element, target=target)
+
+
+def shared_in(text: str) -> set[str]:
+    return {name for name in ("copy_line", "fill_line") if f"call @stablexla_{name}" in text}
+
+
+@pytest.mark.parametrize(
+    ("build", "names"),
+    [
+        (lambda x: sx.pad(x[0], 1.5, [(3, 4, 0)]), {"copy_line", "fill_line"}),
+        (lambda x: sx.pad(x, 1.5, [(3, 4, 0), (0, 0, 0)]), {"copy_line", "fill_line"}),
+        (lambda x: sx.concat_in_dim([x[1:], x[:1]], 0), {"copy_line"}),
+        (lambda x: sx.concat_in_dim([x[0] * 2.0, x[0]], 0), {"copy_line"}),
+        (lambda x: sx.concat_in_dim([x[0], sx.rev(x[0], (0,))], 0), {"copy_line"}),
+        (lambda x: sx.pad(x, 1.5, [(0, 0, 0), (3, 4, 0)]), set()),
+        (lambda x: sx.pad(x[0], 1.5, [(0, 0, 2)]), set()),
+    ],
+)
+def test_what_is_a_line(build: Callable[..., sx.XlaOp], names: set[str]) -> None:
+    """One contiguous line: not rows of an array, elements apart, or what is computed or read in another order."""
+    x = np.arange(60, dtype=np.float32).reshape(6, 10)
+    executable, (got,) = compiled(build, x)
+    assert shared_in(executable.ir("buffers")) == names
+    other, (streamed,) = compiled(build, x, choices="usual+machine.nontemporal-bytes=1")
+    assert not shared_in(other.ir("buffers"))
+    np.testing.assert_array_equal(got, streamed)
+
+
+def compiled(
+    build: Callable[..., sx.XlaOp], *arrays: np.ndarray, choices: str = "usual"
+) -> tuple[sx.Executable, list[np.ndarray]]:
     b = sx.XlaBuilder("program")
     types = [sx.f32 if a.dtype == np.float32 else sx.s32 for a in arrays]
     parameters = [b.parameter(i, t[a.shape]) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-    executable = sx.compile(b.build(build(*parameters)))
+    executable = sx.compile(b.build(build(*parameters)), options=sx.CompileOptions(choices=choices))
     return executable, executable.execute(list(arrays))
 
 
