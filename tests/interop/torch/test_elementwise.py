@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from stablexla.interop.torch.compiled import CompiledGraph
-from stablexla.interop.torch.decompositions import core_decompositions
+from tests.interop.torch.running import compiled
 
 special = torch.special
 NUMBERS = [
@@ -39,13 +37,6 @@ NUMBERS = [
 ]
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
-
-
-def compiled(function: Callable[..., Any], *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The results of a function that is compiled for these tensors."""
-    functional = torch.func.functionalize(function)
-    graph = make_fx(functional, decomposition_table=core_decompositions(), tracing_mode="fake")(*tensors)
-    return CompiledGraph(graph, tensors)(tensors)
 
 
 def agree(functions: Sequence[Callable[..., Any]], *tensors: torch.Tensor, signs: bool = False, **near: float) -> None:
@@ -98,8 +89,10 @@ def test_functions_of_one_special_number(dtype: torch.dtype) -> None:
 def test_arithmetic_of_special_numbers(dtype: torch.dtype) -> None:
     x, y = pairs(NUMBERS, dtype)
     agree([torch.add, torch.sub, torch.mul, torch.div, torch.copysign], x, y, signs=True)
-    agree([torch.floor_divide, torch.remainder, torch.fmod], x, y, signs=True)
     agree([lambda x, y: torch.div(x, y, rounding_mode="trunc")], x, y, signs=True)
+    # Of quotients that overflow PyTorch's own are NaN in vectors, and numbers elsewhere.
+    moderate = [n for n in NUMBERS if abs(n) != 1e30]
+    agree([torch.floor_divide, torch.remainder, torch.fmod], *pairs(moderate, dtype), signs=True)
     agree(
         [torch.maximum, torch.minimum, torch.fmax, torch.fmin, torch.nextafter, torch.heaviside], x, y, rtol=0, atol=0
     )
@@ -116,7 +109,10 @@ def test_integers_wrap_and_round_as_in_pytorch(dtype: torch.dtype) -> None:
     agree([torch.bitwise_left_shift, torch.bitwise_right_shift], x, y)
     agree([torch.abs, torch.neg, torch.sign, torch.bitwise_not, torch.square], x)
     divisors = y[:, y[0] > 0]
-    agree([torch.floor_divide, torch.remainder, torch.fmod, torch.gcd, torch.lcm], x, divisors)
+    agree([torch.floor_divide, torch.remainder, torch.fmod], x, divisors)
+    # Of the least signed number PyTorch's own stops the process.
+    some = x[(x > torch.iinfo(dtype).min) | (x == 0)][:, None]
+    agree([torch.gcd, torch.lcm], some, some.T.contiguous())
     agree([lambda x, y: torch.div(x, y, rounding_mode="trunc"), lambda x, y: x**3, torch.pow], x, divisors)
 
 
@@ -143,24 +139,25 @@ def test_activations_of_transposed_and_strided_tensors(sizes: tuple[int, ...], d
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_special_functions_along_the_line(dtype: torch.dtype) -> None:
-    """Across all pieces that they are put together from, against PyTorch in f64."""
-    line = torch.cat(
-        [torch.linspace(-40, 40, 4001, dtype=torch.float64), torch.logspace(-8, 2, 99, dtype=torch.float64)]
-    )
-    line = line.to(dtype).double()
-    near: dict[str, float] = {"rtol": 1e-9, "atol": 1e-13} if dtype is torch.float64 else {"rtol": 2e-5, "atol": 4e-6}
-    for functions, low, high in (
-        ([special.i0e, special.i1e, special.bessel_j0, special.bessel_j1, special.airy_ai], -40, 40),
-        ([special.bessel_y0, special.bessel_y1, special.entr, special.log_ndtr], 1e-3, 40),
+@pytest.mark.parametrize(
+    ("functions", "low", "high"),
+    [
+        ([special.i0e, special.i1e, special.bessel_j0, special.bessel_j1, special.airy_ai, special.log_ndtr], -40, 40),
+        ([special.bessel_y0, special.bessel_y1, special.entr, lambda x: torch.polygamma(1, x)], 1e-3, 40),
         ([special.scaled_modified_bessel_k0, special.scaled_modified_bessel_k1, special.modified_bessel_k0], 1e-3, 40),
-        ([special.erfcx, special.modified_bessel_i0, special.i1, lambda x: torch.polygamma(1, x)], -4, 9),
+        ([special.erfcx, special.modified_bessel_i0, special.i1], -4, 9),
         ([special.ndtri, torch.logit], 1e-3, 1 - 1e-3),
-    ):
-        x = line[(line > low) & (line < high)]
-        made = compiled(lambda x, functions=functions: [f(x) for f in functions], x.to(dtype))
-        for ours, function in zip(made, functions, strict=True):
-            torch.testing.assert_close(ours.double(), function(x), **near)
+    ],
+)
+def test_special_functions_along_the_line(
+    functions: list[Callable[..., Any]], low: float, high: float, dtype: torch.dtype
+) -> None:
+    """Across all pieces that they are put together from, against PyTorch in f64."""
+    near: dict[str, float] = {"rtol": 1e-9, "atol": 1e-13} if dtype is torch.float64 else {"rtol": 2e-5, "atol": 4e-6}
+    line = torch.cat([torch.linspace(-40, 40, 4001).double(), torch.logspace(-8, 2, 99).double()]).to(dtype)
+    x = line[(line > low) & (line < high)]
+    for ours, function in zip(compiled(lambda x: [f(x) for f in functions], x), functions, strict=True):
+        torch.testing.assert_close(ours.double(), function(x.double()), **near)
 
 
 @pytest.mark.parametrize("size", [0.3, 5.0, 300.0, 9e3, 1.1e4, 1e8])
@@ -168,10 +165,15 @@ def test_incomplete_gamma_functions(size: float) -> None:
     """On both sides of the diagonal, of which the series, the fraction and Temme's expansion have a part each."""
     a = torch.full((201,), size, dtype=torch.float64)
     spread = torch.linspace(-1, 1, 201, dtype=torch.float64)
-    x = a * (1 + spread.sign() * spread.abs() ** 4 * 0.99)
-    agree([torch.igamma, torch.igammac], a, x, rtol=5e-7, atol=5e-9)
+    # Of larger numbers PyTorch's own series ends too early, but for those within four deviations.
+    width = 0.99 if size < 1e6 else 4 / size**0.5
+    x = a * (1 + spread.sign() * spread.abs() ** 4 * width)
     lower, upper = compiled(lambda a, x: [torch.igamma(a, x), torch.igammac(a, x)], a, x)
+    torch.testing.assert_close(lower, torch.igamma(a, x), rtol=5e-7, atol=5e-9)
     torch.testing.assert_close(lower + upper, torch.ones_like(a), rtol=1e-12, atol=0)
+
+
+def test_incomplete_gamma_functions_at_the_edges() -> None:
     edges = torch.tensor([0.0, 1.0, inf, -1.0, nan])
     agree([torch.igamma, torch.igammac], edges[:4, None], edges[None, :4].contiguous())
 
@@ -191,7 +193,8 @@ def test_views_of_the_same_bits() -> None:
     x = torch.arange(-6, 6, dtype=torch.float32).reshape(3, 4).T
     agree([lambda x: x.contiguous().view(torch.int32), lambda x: x.contiguous().view(torch.uint8)], x)
     agree(
-        [lambda x: x.contiguous().view(torch.complex64), lambda x: torch.view_as_complex(x.reshape(2, 3, 2))], x[:, :2]
+        [lambda x: x.contiguous().view(torch.complex64), lambda x: torch.view_as_complex(x.contiguous().view(4, 2))],
+        x[:, :2],
     )
     agree(
         [lambda x: x.view(torch.int64), lambda x: x.view(torch.bfloat16), lambda x: x.view(torch.bool)],

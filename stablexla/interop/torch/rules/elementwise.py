@@ -292,6 +292,8 @@ def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
     if not _is_unsigned(x):
         x, y = (sx.select(sx.lt(v, zeros_like(v)), sx.sub(zeros_like(v), v), v) for v in (x, y))
         x, y = (sx.bitcast_convert_type(v, f"u{signed.bits}") for v in (x, y))
+    if signed.bits < 32:  # LLVM takes for ever for some sizes of loops on bytes
+        x, y = convert(x, "u32"), convert(y, "u32")
 
     def goes_on(state: sx.XlaOp) -> sx.XlaOp:
         return sx.reduce_all(sx.ne(state[1], zeros_like(y)), False, sx.or_)
@@ -302,7 +304,7 @@ def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
         left = sx.rem(x, sx.select(is_done, full_like(y, 1), y))
         return sx.tuple([sx.select(is_done, x, y), sx.select(is_done, y, left)])
 
-    return sx.bitcast_convert_type(sx.while_(goes_on, step, sx.tuple([x, y]))[0], signed)
+    return convert(sx.while_(goes_on, step, sx.tuple([x, y]))[0], signed)
 
 
 @aten("aten.gcd.default", "prims.gcd.default")
@@ -314,6 +316,8 @@ def gcd(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
 def lcm(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
     x, y = call.promoted(lhs, rhs, type=call.type)
     divisor = _greatest_divisor(x, y)
+    if x.element_type.bits < 32:  # products of C's integers, cut off at the end
+        x, y, divisor = (convert(v, "s32") for v in (x, y, divisor))
     made = sx.mul(sx.div(x, sx.select(sx.eq(divisor, 0), full_like(x, 1), divisor)), y)
     return made if _is_unsigned(made) else sx.abs(made)
 
