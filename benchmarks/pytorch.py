@@ -2,7 +2,6 @@
 
     python -m benchmarks.pytorch                            every model that is installed: outcome and times
     python -m benchmarks.pytorch --only 'resnet50|bert' --inductor
-    python -m benchmarks.pytorch --markdown docs/pytorch_models.md
 
 Each model has random weights in its published size, and runs in a process of its own. `forward` is through
 `torch.compile(model, backend="stablexla")` without gradients, `training` are three steps of SGD through the same
@@ -22,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -474,7 +472,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--inductor", action="store_true", help="measure PyTorch's own compiler as well")
     parser.add_argument("--no-training", action="store_true", help="no three steps of training")
     parser.add_argument("--no-export", action="store_true", help="not by way of torch.export")
-    parser.add_argument("--markdown", type=Path, help="write the table into a page, between its marks")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
