@@ -408,10 +408,32 @@ def pinv(call: Call, a: XlaOp, *, atol: XlaOp | None, rtol: XlaOp | None, hermit
     inverse = sx.select(
         sx.gt(sizes, broadcast(bound, sizes.shape.dimensions)), sx.reciprocal(values), zeros_like(values)
     )
-    v = adjoint(vh)
-    factor = convert(inverse, a.element_type)
-    places = (*range(v.shape.rank - 2), v.shape.rank - 1)
-    return product(sx.mul(v, sx.broadcast_in_dim(factor, v.shape.dimensions, places)), adjoint(u))
+    return product(_scaled_columns(adjoint(vh), inverse), adjoint(u))
+
+
+def _scaled_columns(matrix: XlaOp, factors: XlaOp) -> XlaOp:
+    """Return matrices whose columns are multiplied by real factors [..., columns]."""
+    places = (*range(matrix.shape.rank - 2), matrix.shape.rank - 1)
+    spread = sx.broadcast_in_dim(convert(factors, matrix.element_type), matrix.shape.dimensions, places)
+    return sx.mul(matrix, spread)
+
+
+@aten("aten.linalg_polar.default")
+def polar(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp]:
+    """With a = W S V^H the factors W V^H and V S V^H."""
+    if not a.shape.size:
+        return nothing(call, 0), nothing(call, 1)
+    w, values, vh = singular(a, "S")
+    return product(w, vh), product(_scaled_columns(adjoint(vh), values), vh)
+
+
+@aten("aten.linalg_matrix_sqrth.default")
+def matrix_sqrth(call: Call, a: XlaOp) -> XlaOp:
+    """With a = Q L Q^H, of its lower triangle, Q sqrt(L) Q^H."""
+    if not a.shape.size:
+        return nothing(call, 0)
+    vectors, values, _ = lapack("syevd", a, mode="V", uplo="L")
+    return product(_scaled_columns(vectors, sx.sqrt(values)), adjoint(vectors))
 
 
 def _bounds(most: XlaOp, atol: XlaOp | None, rtol: XlaOp | None, default: float) -> XlaOp:
