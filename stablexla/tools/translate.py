@@ -73,7 +73,7 @@ def parser() -> Parser:
     add = parser.add_argument
     add("file", nargs="?", default="-", metavar="FILE", help="the program; - is standard input (default)")
     forms = [*(form.value for form in FORMS), _STABLEHLO]
-    add("--to", choices=forms, help="the form to write (default: by -o's ending, else text); stablehlo is artifact")
+    add("--to", choices=forms, metavar="FORM", help="the form to write (default: by -o's ending, else text); stablehlo is artifact")
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--info", action="store_true", help="tell what the file holds instead")
     add("--json", action="store_true", help="with --info, as JSON")
@@ -133,7 +133,7 @@ def _load(arguments: argparse.Namespace) -> ir.Module:
     file, entry = arguments.file, arguments.entry
     if file == "-":
         return with_entry(load_bytes(*read_input(file)), entry)
-    if is_zipfile(file):
+    if file.endswith(".pt2") and is_zipfile(file):
         return _of_pytorch(arguments)
     if arguments.state_dict or arguments.weights != "parameters":
         raise UsageError(f"{file} is no program of torch.export: it goes without --weights and --state-dict")

@@ -11,7 +11,7 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import arith, func, llvm, memref, ub
+from mlir.dialects import arith, func, memref, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
@@ -178,6 +178,8 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
 
 def _clear(buffer: ir.Value) -> None:
     """Zero a buffer: bytes that a phase leaves unwritten get into the module, and must not be what was in memory."""
+    from mlir.dialects import llvm  # a dialect that a first compilation does without
+
     i64, byte = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(8)
     number = arith.index_cast(i64, memref.extract_aligned_pointer_as_index(buffer))
     address = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), number)

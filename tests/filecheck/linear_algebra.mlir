@@ -12,7 +12,7 @@
 // BUFFERS: func.func private @stablexla_lapack_spotrf(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr)
 // BUFFERS: func.func private @cholesky_0_impl
 // BUFFERS: arith.constant 85 : i8
-// BUFFERS: func.call @stablexla_lapack_spotrf
+// BUFFERS: call @stablexla_lapack_spotrf
 func.func public @main(%a: tensor<40x40xf32>) -> tensor<40x40xf32> {
   %0 = stablehlo.cholesky %a, lower = true : tensor<40x40xf32>
   return %0 : tensor<40x40xf32>

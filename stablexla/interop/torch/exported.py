@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -235,8 +237,8 @@ def to_stablehlo(program: ExportedProgram, *, version: str = "current", weights:
     >>> import torch
     >>> exported = torch.export.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
     >>> artifact = to_stablehlo(exported, version="1.9.0")
-    >>> sx.compile(artifact).parameters
-    (f32[2,3], f32[2], f32[4,3])
+    >>> sx.compile(artifact)
+    Executable('main', (f32[2,3], f32[2], f32[4,3]) -> (f32[4,2]), target='cpu')
     """
     from stablexla.interop.encodings.formats import Format
     from stablexla.interop.encodings.writers import write
@@ -278,10 +280,21 @@ def load_exported(file: str) -> ExportedProgram:
         ParseError: it is none.
     """
     try:
-        with quiet():
+        with quiet(), _unlogged():
             return torch.export.load(file)
     except Exception as error:
         raise ParseError(f"torch.export.load cannot read it: {error}", file=file) from None
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep what PyTorch logs of a file that it cannot read: the error says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def save_state(program: ExportedProgram, file: str) -> None:

@@ -62,7 +62,7 @@ def result_type(*operands: XlaOp | Number) -> ElementType:
 
     >>> b = sx.XlaBuilder("example")
     >>> row, one = b.parameter(0, sx.bf16[3]), b.parameter(1, sx.f32[()])
-    >>> result_type(row, one).name, result_type(row, 1j).name, result_type(one, 2.0).name
+    >>> result_type(row, one).name, result_type(one, 1j).name, result_type(one, 2.0).name
     ('bf16', 'c64', 'f32')
     """
     arrays = [torch_type(x.element_type) for x in operands if isinstance(x, XlaOp) and x.shape.rank]
