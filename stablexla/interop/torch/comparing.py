@@ -67,7 +67,8 @@ class TorchComparison:
 
     def __repr__(self) -> str:
         wrong = sum(not row.is_right for row in self.rows)
-        title = f"{len(self.rows)} operators beside eager PyTorch, {wrong} wrong"
+        count = f"{len(self.rows)} operator" + ("s" if len(self.rows) != 1 else "")
+        title = f"{count} beside eager PyTorch, {wrong} wrong"
         return "\n".join(plain_table(self._HEADS, self._cells(), ("absolute", "relative"), title))
 
     def _repr_html_(self) -> str:
