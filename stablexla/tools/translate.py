@@ -73,7 +73,8 @@ def parser() -> Parser:
     add = parser.add_argument
     add("file", nargs="?", default="-", metavar="FILE", help="the program; - is standard input (default)")
     forms = [*(form.value for form in FORMS), _STABLEHLO]
-    add("--to", choices=forms, metavar="FORM", help="the form to write (default: by -o's ending, else text); stablehlo is artifact")
+    told = "the form to write (default: by -o's ending, else text); stablehlo is artifact"
+    add("--to", choices=forms, metavar="FORM", help=told)
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--info", action="store_true", help="tell what the file holds instead")
     add("--json", action="store_true", help="with --info, as JSON")
