@@ -148,7 +148,7 @@ def _of_pytorch(arguments: argparse.Namespace) -> ir.Module:
     exported = interop.load_exported(arguments.file)
     if arguments.state_dict:
         interop.save_state(exported, arguments.state_dict)
-    return load(interop.stablehlo_of(exported, constants=arguments.weights == "constants"))
+    return interop.portable_module(exported, constants=arguments.weights == "constants")
 
 
 def _translate(arguments: argparse.Namespace) -> int:

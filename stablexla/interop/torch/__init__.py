@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchProgram", "backend", "compile", "from_exported", "to_stablehlo"]
 
-_FOR_TOOLS = ("held_by", "load_exported", "save_state", "stablehlo_of")
+_FOR_TOOLS = ("held_by", "load_exported", "portable_module", "save_state", "stablehlo_of")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from stablexla.interop.torch.decompositions import core_decompositions, quiet
 from stablexla.interop.torch.progress import announced, uncollected
 from stablexla.interop.torch.types import xla_type
 from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.stablehlo.legalize_chlo import legalize_chlo
 
 if TYPE_CHECKING:
     from stablexla.interop.torch.comparing import TorchComparison
@@ -245,8 +246,21 @@ def to_stablehlo(program: ExportedProgram, *, version: str = "current", weights:
 
     if weights not in ("parameters", "constants"):
         raise StablexlaError(f"weights is {weights!r}", hint='"parameters" or "constants"')
-    computation = stablehlo_of(program, weights == "constants")
-    return bytes(write(computation.module, Format.ARTIFACT, target=version))
+    module = portable_module(program, constants=weights == "constants")
+    return bytes(write(module, Format.ARTIFACT, target=version))
+
+
+def portable_module(program: ExportedProgram, *, constants: bool = False) -> Any:
+    """Return the module of an exported program without CHLO's operations, which no artifact may hold.
+
+    Raises:
+        UnsupportedError: an operator that there is no rule for; nothing is computed.
+    """
+    from stablexla.interop.loading import load
+
+    module = load(stablehlo_of(program, constants))
+    legalize_chlo(module)
+    return module
 
 
 def stablehlo_of(program: ExportedProgram, constants: bool = False) -> Any:
