@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,11 +22,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
+from statistics import geometric_mean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import nn
 
+from benchmarks.real.torch_models import calling, whisper_model
 from stablexla.dialects.display.tables import console, show_table
 
 Made = tuple[nn.Module, tuple[Any, ...]]
@@ -35,7 +40,7 @@ LIMIT = 600
 
 @dataclass
 class Row:
-    """What came of a model.
+    """The outcome and the times of a model.
 
     Attributes:
         forward, training, exported: "right", or what went wrong, or "" where it was not tried.
@@ -70,19 +75,13 @@ def model(name: str, *needs: str) -> Callable[[Callable[[], Made]], Callable[[],
 # ---- models ----------------------------------------------------------------------------------------------------------
 
 
-class Logits(nn.Module):
-    """A model that returns one tensor: its logits, or its last hidden state."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        made = self.inner(*inputs)
-        for name in ("logits", "last_hidden_state", "sample", "out"):
-            if hasattr(made, name) or (isinstance(made, dict) and name in made):
-                return made[name] if isinstance(made, dict) else getattr(made, name)
-        return made[0] if isinstance(made, tuple) else made
+def _first(model: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
+    """Return the one tensor of a model's results: its logits, its last hidden state or its image."""
+    made = model(*inputs)
+    for name in ("logits", "last_hidden_state", "sample", "out"):
+        if name in made:
+            return made[name]
+    return made[0]
 
 
 def _vision(name: str, size: int = 224, batch: int = 2) -> None:
@@ -103,27 +102,22 @@ for _name in ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnet_b0", "
 def _segmentation() -> Made:
     from torchvision.models.segmentation import deeplabv3_mobilenet_v3_large
 
-    return Logits(deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None)), (torch.randn(2, 3, 160, 160),)
+    return calling(deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None), _first), (
+        torch.randn(2, 3, 160, 160),
+    )
 
 
 @model("ssdlite_backbone", "torchvision")
 def _detection() -> Made:
     from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 
-    detector = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None)
-
-    class Heads(nn.Module):
+    def heads(detector: nn.Module, x: torch.Tensor) -> torch.Tensor:
         """The network without the choice of boxes, whose number depends on the image."""
+        made = detector.head(list(detector.backbone(x).values()))
+        return torch.cat([made["bbox_regression"], made["cls_logits"]], -1)
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.backbone, self.head = detector.backbone, detector.head
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            made = self.head(list(self.backbone(x).values()))
-            return torch.cat([made["bbox_regression"], made["cls_logits"]], -1)
-
-    return Heads(), (torch.randn(2, 3, 320, 320),)
+    detector = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None)
+    return calling(detector, heads), (torch.randn(2, 3, 320, 320),)
 
 
 def _timm(name: str, size: int = 224) -> None:
@@ -149,7 +143,8 @@ def _words(batch: int = 1, length: int = 128) -> torch.Tensor:
 def _bert() -> Made:
     from transformers import BertConfig, BertModel
 
-    return Logits(BertModel(BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))), (_words(),)
+    plain = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return calling(BertModel(plain), _first), (_words(),)
 
 
 @model("gpt2", "transformers")
@@ -157,7 +152,7 @@ def _gpt2() -> Made:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     plain = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
-    return Logits(GPT2LMHeadModel(plain)), (_words(),)
+    return calling(GPT2LMHeadModel(plain), _first), (_words(),)
 
 
 @model("llama-160m", "transformers")
@@ -168,7 +163,7 @@ def _llama() -> Made:
         vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
         num_key_value_heads=4, use_cache=False,
     )  # fmt: skip
-    return Logits(LlamaForCausalLM(config)), (_words(),)
+    return calling(LlamaForCausalLM(config), _first), (_words(),)
 
 
 @model("t5-small", "transformers")
@@ -178,92 +173,56 @@ def _t5() -> Made:
     config = T5Config(
         d_model=512, d_ff=2048, num_layers=6, num_heads=8, dropout_rate=0.0, use_cache=False, decoder_start_token_id=0
     )
-    inner = T5ForConditionalGeneration(config)
+    return calling(T5ForConditionalGeneration(config), _decoded), (_words(), _words(length=32))
 
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
 
-        def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.inner(input_ids=source, decoder_input_ids=target).logits
-            return logits
-
-    return Both(), (_words(), _words(length=32))
+def _decoded(model: nn.Module, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = model(input_ids=source, decoder_input_ids=target).logits
+    return made
 
 
 @model("whisper-tiny", "transformers")
 def _whisper() -> Made:
-    from transformers import WhisperConfig, WhisperModel
+    def decoded(model: nn.Module, sound: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = model(decoder_input_ids=tokens, input_features=sound, use_cache=False).logits
+        return made
 
-    inner = WhisperModel(WhisperConfig(encoder_layers=4, decoder_layers=4, d_model=384, encoder_attention_heads=6,
-                                       decoder_attention_heads=6, encoder_ffn_dim=1536, decoder_ffn_dim=1536,
-                                       use_cache=False))  # fmt: skip
-
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, sound: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor = self.inner(input_features=sound, decoder_input_ids=tokens).last_hidden_state
-            return made
-
-    return Both(), (torch.randn(1, 80, 3000), _words(length=16))
+    return calling(whisper_model(), decoded), (torch.randn(1, 80, 3000), _words(length=16))
 
 
 @model("vit-base", "transformers")
 def _vit() -> Made:
     from transformers import ViTConfig, ViTModel
 
-    return Logits(ViTModel(ViTConfig())), (torch.randn(1, 3, 224, 224),)
+    return calling(ViTModel(ViTConfig()), _first), (torch.randn(1, 3, 224, 224),)
 
 
-@model("mamba-130m", "transformers")
+@model("mamba, 4 layers", "transformers")
 def _mamba() -> Made:
     from transformers import MambaConfig, MambaForCausalLM
 
-    return Logits(MambaForCausalLM(MambaConfig(num_hidden_layers=4, use_cache=False))), (_words(length=64),)
+    four = MambaConfig(num_hidden_layers=4, use_cache=False)
+    return calling(MambaForCausalLM(four), _first), (_words(length=64),)
 
 
 @model("unet", "diffusers")
 def _unet() -> Made:
     from diffusers import UNet2DModel
 
-    inner = UNet2DModel(sample_size=32, block_out_channels=(64, 128, 256, 256), layers_per_block=2)
-
-    class Step(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor = self.inner(x, t).sample
-            return made
-
-    return Step(), (torch.randn(1, 3, 32, 32), torch.tensor([10]))
+    unet = UNet2DModel(sample_size=32, block_out_channels=(64, 128, 256, 256), layers_per_block=2)
+    return calling(unet, _first), (torch.randn(1, 3, 32, 32), torch.tensor([10]))
 
 
 @model("vae", "diffusers")
 def _vae() -> Made:
     from diffusers import AutoencoderKL
 
-    inner = AutoencoderKL(
+    vae = AutoencoderKL(
         down_block_types=("DownEncoderBlock2D",) * 2,
         up_block_types=("UpDecoderBlock2D",) * 2,
         block_out_channels=(64, 128),
     )
-
-    class Around(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor = self.inner(x, sample_posterior=False).sample
-            return made
-
-    return Around(), (torch.randn(1, 3, 64, 64),)
+    return calling(vae, lambda model, x: model(x, sample_posterior=False).sample), (torch.randn(1, 3, 64, 64),)
 
 
 @model("lstm language model")
@@ -327,7 +286,7 @@ def _autocast() -> Made:
 def measure(name: str, inductor: bool, training: bool, exported: bool) -> Row:
     """Run a model in this process."""
     torch.manual_seed(0)
-    make = MODELS[name][0]
+    make = partial(_random, MODELS[name][0])
     module, inputs = make()
     module.eval()
     row = Row(name)
@@ -356,6 +315,16 @@ def measure(name: str, inductor: bool, training: bool, exported: bool) -> Row:
         torch._dynamo.reset()
         row.training = _trained(make, 2e-2 if "autocast" in name else 2e-3)
     return row
+
+
+def _random(make: Callable[[], Made]) -> Made:
+    """Make a model with random parameters where they begin as zeros, as heads do: results depend on all of it."""
+    module, inputs = make()
+    with torch.no_grad():
+        for each in module.parameters():
+            if not each.any():
+                each.normal_(0, 0.02)
+    return module, inputs
 
 
 def _backend() -> Callable[..., Any]:
@@ -443,15 +412,31 @@ def rows(names: Sequence[str], options: Sequence[str]) -> Iterator[Row]:
     """Measure models, each in a process of its own."""
     for name in names:
         command = [sys.executable, "-m", "benchmarks.pytorch", "--one", name, *options]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            yield Row(name, f"more than {LIMIT} s")
-            continue
+        with TemporaryDirectory() as empty:  # nothing that was compiled before is found
+            caches = {"XDG_CACHE_HOME": empty, "TORCHINDUCTOR_CACHE_DIR": empty}
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **caches}
+                )
+            except subprocess.TimeoutExpired:
+                yield Row(name, f"more than {LIMIT} s")
+                continue
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
         yield Row(**json.loads(lines[-1])) if lines else Row(name, done.stderr.strip().splitlines()[-1][:300])
 
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "pytorch_models.md"
+HEAD = """# PyTorch's models
+
+Made by `python -m benchmarks.pytorch --inductor --markdown` with torch {torch} on {processor}, cores used {cores}:
+models of torchvision, timm, transformers and diffusers, and some that are written there, in their published sizes with
+random weights. `forward` is a call through `torch.compile(model, backend="stablexla")` without gradients, held against
+eager PyTorch's results; `training` are three steps of SGD through the same backend, held against the losses of eager
+PyTorch; `exported` is `torch.export` and `stablexla.interop.torch.from_exported`. Compile times are those of the first
+call with empty caches, capture by Dynamo included; run times are the least of five calls. Inductor is `torch.compile`
+without a backend. Ratios are Inductor's and eager PyTorch's time over stablexla's: above 1, stablexla is faster.
+
+"""
 HEADS = ("model", "forward", "training", "exported", "compile s", "Inductor", "run ms", "eager", "Inductor ms")
 
 
@@ -465,6 +450,44 @@ def cells(row: Row) -> list[str]:
             number(row.run, 1e3), number(row.eager, 1e3), number(row.inductor, 1e3)]  # fmt: skip
 
 
+def page(made: Sequence[Row]) -> str:
+    """Return docs/pytorch_models.md."""
+    from benchmarks.run import describe_machine
+
+    heads = ["model", "forward", "training", "exported", "compile s", "Inductor s", "ratio", "run ms", "Inductor ms",
+             "ratio", "eager ms", "ratio"]  # fmt: skip
+    lines, wrong = [f"| {' | '.join(heads)} |", "|---|---|---|---|" + "---:|" * 8], []
+    ratios: dict[str, list[float]] = {"compiling": [], "running": [], "running, eager": []}
+    for row in made:
+        of = ((row.inductor_compile, row.compile), (row.inductor, row.run), (row.eager, row.run))
+        found = [theirs / ours if theirs and ours else 0.0 for theirs, ours in of]
+        for each, ratio in zip(ratios.values(), found, strict=True):
+            each += [ratio] if ratio else []
+        outcomes = {"forward": row.forward, "training": row.training, "exported": row.exported}
+        wrong += [f"- {row.name}, {what}: {told}" for what, told in outcomes.items() if told not in ("", "right")]
+        told = [text if text in ("", "right") else "no" for text in outcomes.values()]
+        compile_, inductor_compile, run, eager, inductor = cells(row)[4:]
+        first, second, third = (f"{ratio:.2f}" if ratio else "" for ratio in found)
+        numbers = [compile_, inductor_compile, first, run, inductor, second, eager, third]
+        lines.append(f"| {' | '.join([row.name, *told, *numbers])} |")
+    right = sum(row.forward == row.training == row.exported == "right" for row in made)
+    means = ", ".join(f"{what} {geometric_mean(each):.2f}" for what, each in ratios.items() if each)
+    told_ = [f"{right} of {len(made)} models are right in all three. Geometric means of the ratios: {means}.", ""]
+    processor = describe_machine([], None)
+    head = HEAD.format(torch=torch.__version__.partition("+")[0], cores=processor["cores used"], **processor)
+    return head + "\n".join([*told_, *lines, *(["", "## What is not right", "", *wrong] if wrong else [])]) + "\n"
+
+
+def merged(file: Path, made: Sequence[Row]) -> list[Row]:
+    """Put rows into a file beside those of earlier runs, which keep what was not measured again, and return all."""
+    known = {each["name"]: each for each in json.loads(file.read_text())} if file.exists() else {}
+    for row in made:
+        known[row.name] = known.get(row.name, {}) | {key: value for key, value in asdict(row).items() if value}
+    rows_ = [Row(**known[name]) for name in MODELS if name in known]
+    file.write_text(json.dumps([asdict(row) for row in rows_], indent=1) + "\n")
+    return rows_
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure models and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -472,6 +495,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--inductor", action="store_true", help="measure PyTorch's own compiler as well")
     parser.add_argument("--no-training", action="store_true", help="no three steps of training")
     parser.add_argument("--no-export", action="store_true", help="not by way of torch.export")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="put the rows there, beside those of earlier runs")
+    parser.add_argument("--markdown", action="store_true", help=f"write {PAGE.name}, of all that FILE has")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
@@ -485,8 +510,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows(names, passed):
         made.append(row)
         print("  ".join(cells(row)), file=sys.stderr, flush=True)
+        every = merged(given.json, [row]) if given.json else made
+    if given.markdown and made:
+        PAGE.write_text(page(every))
     show_table(console(), HEADS, [cells(row) for row in made], HEADS[4:])
-    return 0 if all(row.forward == "right" and row.training in ("", "right") for row in made) else 1
+    return 0 if all({row.forward, row.training, row.exported} <= {"right", ""} for row in made) else 1
 
 
 if __name__ == "__main__":

@@ -119,6 +119,22 @@ def test_a_real_program_of_pytorch():
     assert (work.operations, work.written) == (2 * 2 * 8 * 16 + 2 * 2 * 16 * 4, 2 * 4 * 4)
 
 
+def test_models_of_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmarks import pytorch
+
+    row = pytorch.measure("graph network", inductor=False, training=True, exported=True)
+    assert (row.forward, row.training, row.exported) == ("right", "right", "right")
+    file = tmp_path / "rows.json"
+    pytorch.merged(file, [row])
+    (both,) = pytorch.merged(file, [pytorch.Row("graph network", inductor=2 * row.run, eager=3 * row.run)])
+    assert (both.run, both.forward) == (row.run, "right")
+    text = pytorch.page([both, replace(row, name="vae", training="losses [2.0], not [1.0]")])
+    assert "1 of 2 models are right in all three" in text
+    assert "running 2.00" in text
+    assert "- vae, training: losses [2.0], not [1.0]" in text
+
+
 def test_a_program_without_its_library_is_left_out(capsys: Any):
     here, gone = PROGRAMS["add-2x2"], replace(PROGRAMS["equinox-pinn-step"], needs=("jax", "no.such_package"))
     assert gone.missing == ["no.such_package"]

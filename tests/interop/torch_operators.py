@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -69,7 +70,8 @@ class Outcome:
 @cache
 def entries() -> dict[str, Any]:
     """Return the entries of `op_db` by name, `linalg.norm` or `div.trunc_rounding`."""
-    with warnings.catch_warnings():
+    # PyTorch's tests freeze the flags of its backends when they are imported: other tests of this process set them.
+    with warnings.catch_warnings(), mock.patch("torch.backends.disable_global_flags"):
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
     return {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}

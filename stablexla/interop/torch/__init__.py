@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stablexla.interop.torch.dynamo import backend as backend
-    from stablexla.interop.torch.exported import TorchProgram as TorchProgram
-    from stablexla.interop.torch.exported import compile as compile
-    from stablexla.interop.torch.exported import from_exported as from_exported
     from stablexla.interop.torch.exported import to_stablehlo as to_stablehlo
+    from stablexla.interop.torch.program import TorchProgram as TorchProgram
+    from stablexla.interop.torch.program import compile as compile
+    from stablexla.interop.torch.program import from_exported as from_exported
 
 __all__ = ["TorchProgram", "backend", "compile", "from_exported", "to_stablehlo"]
 
+_MODULES = {"backend": "dynamo", "TorchProgram": "program", "compile": "program", "from_exported": "program"}
 _FOR_TOOLS = ("held_by", "load_exported", "portable_module", "save_state", "stablehlo_of")
 
 
@@ -32,6 +33,6 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         hint = "pip install 'stablexla[torch]'"
         raise StablexlaError(f"torch cannot be imported: {error}", hint=hint) from error
-    module = "dynamo" if name == "backend" else "exported"
+    module = _MODULES.get(name, "exported")
     globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return globals()[name]

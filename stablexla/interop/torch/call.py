@@ -1,4 +1,4 @@
-"""What a rule is given: the call of an operator, and the words that most rules are written in."""
+"""The call of an operator, which its rule is given, and the functions that most rules are written in."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,58 +58,32 @@ class CompiledGraph:
         names = names or [node.name for node in graph.graph.find_nodes(op="placeholder")]
         translator = Translator(name)
         self._orders: list[tuple[int, Order | None]] = []
+        self._changed: list[tuple[int, int, Order | None]] = []
+        self._outputs: list[Callable[[list[Any]], Any]] = []
+        # Outputs that lie in another one's memory, by its place, or in that of an input, by -1 - its number.
+        self._views: list[tuple[int, int, Layout | None]] = []
         ops = [
             self._input(translator, number, value, names[number], number in frozen)
             for number, value in enumerate(inputs)
         ]
-        wanted = _output_nodes(graph)
-        self._outputs: list[Callable[[list[Any]], Any]] = []
-        roots: list[XlaOp] = []
-        self._changed: list[tuple[int, int, Order | None]] = []
-        orders = dict(self._orders)
-        parameters = {number: place for place, (number, _) in enumerate(self._orders)}
-        outputs = translator.run(graph, ops)
-        given = {number: outputs[place] for place, number in (changes or {}).items()}
-        for number, value in {**translator.changed, **given}.items():
-            order = orders[number]
-            translator.builder.set_up_alias((len(roots),), parameters[number])
-            self._changed.append((len(roots), number, order))
-            roots.append(value if order is None else sx.transpose(value, order))
-        layouts = [layout_of(node, translator.concrete) for node in wanted]
-        whole = {x.memory: place for place, x in reversed(list(enumerate(layouts))) if x is not None and x.is_whole}
-        changed = {number for _, number, _ in self._changed}
-        own = [layout_of(node, translator.concrete) for node in graph.graph.find_nodes(op="placeholder")]
-        kept = [number for number, _ in self._orders if number not in changed]
-        # Outputs that lie in another one's memory, by its place, or in that of an input, by -1 - its number.
-        self._views: list[tuple[int, int, Layout | None]] = []
-        for place, (value, node, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
-            if place in (changes or {}):
-                self._outputs.append(lambda made: None)
-                continue
-            if not isinstance(value, XlaOp):
-                self._outputs.append(partial(_constant, value))
-                continue
-            source = next((n for n in kept if layout is not None and layout.is_in(own[n])), None)
-            base = whole.get(layout.memory, place) if layout is not None else place
-            if source is not None or (base != place and base not in (changes or {})):
-                self._outputs.append(lambda made: None)
-                is_same = source is not None and layout == own[source]
-                self._views.append((place, base if source is None else -1 - source, None if is_same else layout))
-                continue
-            order = layout.order if layout is not None else None
-            roots.append(sx.transpose(value, order) if order else value)
-            if isinstance(_meta(node), torch.SymInt | torch.SymFloat | torch.SymBool):
-                self._outputs.append(partial(_item, len(roots) - 1))
-            else:
-                self._outputs.append(_result(len(roots) - 1, layout if order else None))
+        outputs, replaced = translator.run(graph, ops), changes or {}
+        new = translator.changed | {number: outputs[place] for place, number in replaced.items()}
+        roots = self._changes(translator, new)
+        roots += self._results(translator, graph, outputs, replaced)
         self._draws = translator.state is not None
         self.computation = translator.builder.build(sx.tuple(roots)) if roots else None
         self.executable: Executable | None = None
         if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
         # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        parameters = self._parameters
         taken = {place: parameters[number] for place, number, _ in self._changed}
         self._donates = bool(taken) and self.executable is not None and self.executable.aliases == taken
+
+    @property
+    def _parameters(self) -> dict[int, int]:
+        """The parameters that inputs are, by the inputs' numbers."""
+        return {number: place for place, (number, _) in enumerate(self._orders)}
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -124,6 +99,51 @@ class CompiledGraph:
         sizes = value.shape if order is None else [value.shape[d] for d in order]
         made = translator.parameter(Shape(xla_type(value.dtype), sizes), name)
         return made if order is None else sx.transpose(made, inverse(order))
+
+    def _changes(self, translator: Translator, new: Mapping[int, XlaOp]) -> list[XlaOp]:
+        """Return the new values of inputs as results, each in the order of its input's dimensions in memory."""
+        orders, parameters = dict(self._orders), self._parameters
+        roots: list[XlaOp] = []
+        for number, value in new.items():
+            order = orders[number]
+            translator.builder.set_up_alias((len(roots),), parameters[number])
+            self._changed.append((len(roots), number, order))
+            roots.append(value if order is None else sx.transpose(value, order))
+        return roots
+
+    def _results(
+        self, translator: Translator, graph: GraphModule, outputs: Sequence[Any], replaced: Mapping[int, int]
+    ) -> list[XlaOp]:
+        """Return the results that outputs are made of, after those for changes, and note how each output is made."""
+        wanted = _output_nodes(graph)
+        layouts = [layout_of(node, translator.concrete) for node in wanted]
+        own = [layout_of(node, translator.concrete) for node in graph.graph.find_nodes(op="placeholder")]
+        whole = {x.memory: place for place, x in reversed(list(enumerate(layouts))) if x is not None and x.is_whole}
+        changed = {number for _, number, _ in self._changed}
+        kept = [number for number, _ in self._orders if number not in changed]
+        roots: list[XlaOp] = []
+        for place, (value, node, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
+            if place in replaced:
+                self._outputs.append(_nothing)
+                continue
+            if not isinstance(value, XlaOp):
+                self._outputs.append(partial(_constant, value))
+                continue
+            source = next((n for n in kept if layout is not None and layout.is_in(own[n])), None)
+            base = whole.get(layout.memory, place) if layout is not None else place
+            if source is not None or (base != place and base not in replaced):
+                self._outputs.append(_nothing)
+                is_same = source is not None and layout == own[source]
+                self._views.append((place, base if source is None else -1 - source, None if is_same else layout))
+                continue
+            result, order = len(self._changed) + len(roots), layout.order if layout is not None else None
+            roots.append(sx.transpose(value, order) if order else value)
+            if isinstance(_meta(node), torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(partial(_item, result))
+            else:
+                # It is no part of a larger memory here, even if it was one in the graph.
+                self._outputs.append(_result(result, replace(layout, offset=0) if layout and order else None))
+        return roots
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Run the graph on inputs of the sizes and types that it was compiled for."""
@@ -154,6 +174,10 @@ def _result(place: int, layout: Layout | None) -> Callable[[list[Any]], torch.Te
     if layout is None:
         return lambda results: as_tensor(results[place])
     return lambda results: layout.of(as_tensor(results[place]))
+
+
+def _nothing(results: list[Any]) -> None:
+    """Return nothing in the place of an output that is a view, or the new value of an input."""
 
 
 def _constant(value: Any, _: list[Any]) -> Any:

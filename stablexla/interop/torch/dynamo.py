@@ -73,7 +73,7 @@ def _boxed(made: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list
     def run(inputs: list[Any]) -> list[Any]:
         return made(inputs)
 
-    run._boxed_call = True  # type: ignore[attr-defined]
+    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd looks for it on any function
     return run
 
 

@@ -1,230 +1,88 @@
-"""Exported programs: `torch.export`'s graphs, compiled, or written as StableHLO."""
+"""Exported programs: as graphs that there are rules for, as StableHLO, and in files."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
-from torch.utils import _pytree as pytree
+from torch.export.graph_signature import InputKind, OutputKind
 
-from stablexla.dialects.errors import ExecutionError, ParseError, StablexlaError, UnsupportedError
-from stablexla.executable.executable import Executable
+from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError
 from stablexla.interop.torch.compiled import CompiledGraph
 from stablexla.interop.torch.decompositions import core_decompositions, quiet
-from stablexla.interop.torch.progress import announced, uncollected
-from stablexla.interop.torch.types import xla_type
+from stablexla.interop.torch.progress import uncollected
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.stablehlo.legalize_chlo import legalize_chlo
-
-if TYPE_CHECKING:
-    from stablexla.interop.torch.comparing import TorchComparison
 
 _CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
-class TorchProgram:
-    """A compiled program of PyTorch. Call it like the exported module, with tensors on the CPU.
-
-    Parameters and buffers are those of the exported program, read anew at each call, unless they were frozen; buffers
-    that the module changes are changed. A result of what requires a gradient has none to give: `backward()` raises.
+class ExportedGraph:
+    """An exported program as a functional graph of operators that there are rules for.
 
     Attributes:
-        exported: PyTorch's program, in the operators that there are rules for.
-    """
-
-    def __init__(self, program: ExportedProgram, options: CompileOptions | None = None, freeze: bool = False) -> None:
-        with announced("tracing PyTorch's program"):
-            self.exported = _decomposed(program)
-        self._options = options
-        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._names = program.module_call_graph[0].signature.forward_arg_names
-        signature = self.exported.graph_signature
-        self._inputs = [_reader(self.exported, spec) for spec in signature.input_specs]
-        self._input_names = [spec.arg.name if spec.target is None else spec.target for spec in signature.input_specs]
-        held = [n for n, spec in enumerate(signature.input_specs) if spec.kind is not InputKind.USER_INPUT]
-        changed = dict(_changes(self.exported))
-        self._frozen = [n for n in held if n not in changed.values()] if freeze else []
-        self._users = [
-            (n, node.meta["val"])
-            for n, node in enumerate(self.exported.graph.find_nodes(op="placeholder"))
-            if n not in held
-        ]
-        self._changed = changed
-        self._is_static = not self.exported.range_constraints
-        self._made: dict[Any, CompiledGraph] = {}
-        self._last = self._compiled([_example(node.meta["val"]) for node in self._placeholders()])
-
-    def _placeholders(self) -> Any:
-        return self.exported.graph.find_nodes(op="placeholder")
-
-    def _compiled(self, inputs: Sequence[Any]) -> CompiledGraph:
-        """Return the program for inputs of these sizes, compiled at the first time."""
-        key = () if self._is_static else tuple(x.shape if isinstance(x, torch.Tensor) else x for x in inputs)
-        if key not in self._made:
-            if self._frozen:
-                leaves = list(inputs)
-                for number in self._frozen:
-                    leaves[number] = self._inputs[number](())
-                inputs = leaves
-            self._made[key] = CompiledGraph(
-                self.exported.graph_module, inputs, name="main", options=self._options, names=self._input_names,
-                frozen=self._frozen, changes=self._changed,
-            )  # fmt: skip
-        return self._made[key]
-
-    @property
-    def executable(self) -> Executable:
-        """What runs it: that of the last call where sizes are dynamic, parameters, buffers and inputs in.
-
-        Raises:
-            UnsupportedError: nothing is computed.
-        """
-        if self._last.executable is None:
-            raise UnsupportedError("the program computes nothing")
-        return self._last.executable
-
-    @property
-    def stablehlo(self) -> str:
-        """The text of what was compiled, with PyTorch's lines."""
-        return "" if self._last.computation is None else self._last.computation.text(locations=True)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program.
-
-        Raises:
-            ExecutionError: arguments of another structure than it was exported for, or tensors that do not fit.
-        """
-        given = self._given(args, kwargs)
-        self._last = self._compiled(given)
-        made = self._last(given)
-        results = [x for n, x in enumerate(made) if n not in self._changed]
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
-            results = _without_gradient(results)
-        return pytree.tree_unflatten(results, self._out_spec)
-
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Return the inputs of the graph for the arguments of a call."""
-        args, kwargs = self._as_exported(args, kwargs)
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self._in_spec:
-            raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
-        given, bounds = [read(leaves) for read in self._inputs], self.exported.range_constraints
-        for number, wanted in self._users:
-            given[number] = _fitting(given[number], wanted, self._input_names[number], bounds)
-        return given
-
-    def compare(self, *args: Any, **kwargs: Any) -> TorchComparison:
-        """Run the program with all results of its operators kept, and hold each against eager PyTorch's.
-
-        Each operator is judged on its operands in this run, so that errors do not propagate. Parameters, buffers and
-        arguments stay as they are.
-
-        Returns:
-            The differences by operator with the module's lines: true if all are right; printed as a table.
-
-        Raises:
-            ExecutionError: arguments that do not fit.
-
-        >>> import torch
-        >>> x = torch.linspace(-1, 1, 12).reshape(4, 3)
-        >>> bool(compile(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.GELU()), x).compare(x))
-        True
-        """
-        from stablexla.interop.torch.comparing import compare
-
-        return compare(self.exported.graph_module, self._given(args, kwargs))
-
-    def _as_exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments by position or by name as they were when it was exported.
-
-        Raises:
-            ExecutionError: other arguments than those of the export.
-        """
-        if self._names is None:  # of a program that was written without them
-            return args, kwargs
-        by_name = self._in_spec.child(1).context
-        by_place = self._names[: len(self._names) - len(by_name)]
-        given = dict(zip(by_place, args, strict=False)) | kwargs
-        if len(args) > len(by_place) or len(args) + len(kwargs) != len(given) or {*by_place, *by_name} != set(given):
-            call = ", ".join([*by_place, *(f"{name}=..." for name in by_name)])
-            came = ", ".join(["..."] * len(args) + [f"{name}=..." for name in kwargs])
-            raise ExecutionError(f"the program was exported as program({call}), and called as program({came})")
-        return tuple(given[name] for name in by_place), {name: given[name] for name in by_name}
-
-    def __repr__(self) -> str:
-        return f"TorchProgram({self._last.executable!r})"
-
-
-def from_exported(
-    program: ExportedProgram, *, options: CompileOptions | None = None, freeze: bool = False
-) -> TorchProgram:
-    """Compile the result of `torch.export.export`.
-
-    Dimensions that were exported as dynamic may have any size; the program is compiled once for each set of sizes.
-
-    Args:
-        program: for inference or in training mode.
-        options: how to compile.
-        freeze: whether parameters and buffers that the program does not change are constants of the compiled program.
+        program: PyTorch's, decomposed.
+        specs: what each input is.
+        names: of the inputs: the module's names of parameters, buffers and constants, those of `forward`'s arguments.
+        state: parameters, buffers and constants, by the numbers of their inputs.
+        changes: which results are new values of inputs, by their numbers, with the inputs' numbers.
 
     Raises:
-        UnsupportedError: an operator that there is no rule for.
-        StablexlaError: torch is not installed; no exported program.
+        StablexlaError: no exported program.
+        UnsupportedError: a kind of result that nothing is done with.
     """
-    return TorchProgram(_checked(program), options, freeze)
 
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = _decomposed(_checked(program))
+        self.specs = self.program.graph_signature.input_specs
+        self.names = [spec.arg.name if spec.target is None else spec.target for spec in self.specs]
+        held = {n: spec for n, spec in enumerate(self.specs) if spec.kind is not InputKind.USER_INPUT}
+        self.state = {number: _state(self.program, spec) for number, spec in held.items()}
+        self.changes = dict(_changes(self.program))
 
-def compile(
-    module: torch.nn.Module,
-    args: Any,
-    kwargs: dict[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    options: CompileOptions | None = None,
-    freeze: bool = False,
-) -> TorchProgram:
-    """Export a module for example arguments, and compile it; `from_exported` takes what was exported otherwise.
+    @property
+    def constants(self) -> Mapping[int, Any]:
+        """The state that the program does not change."""
+        changed = set(self.changes.values())
+        return {number: tensor for number, tensor in self.state.items() if number not in changed}
 
-    Args:
-        module: on the CPU.
-        args, kwargs: example arguments; one tensor stands for a tuple of it.
-        dynamic_shapes: as `torch.export.export` takes them.
-        options, freeze: as `from_exported` takes them.
+    @property
+    def placeholders(self) -> list[Any]:
+        """The values of the inputs as PyTorch has noted them, of symbolic sizes where these are dynamic."""
+        return [node.meta["val"] for node in self.program.graph.find_nodes(op="placeholder")]
 
-    Raises:
-        UnsupportedError: an operator that there is no rule for.
-        StablexlaError: torch is not installed; no module, or no tuple of arguments.
+    def examples(self) -> list[Any]:
+        """Return inputs of the sizes that the program was exported with."""
+        return [_example(value) for value in self.placeholders]
 
-    >>> import torch
-    >>> layer = torch.nn.Linear(3, 2)
-    >>> program = compile(layer, torch.ones(4, 3))
-    >>> program(torch.ones(4, 3)).shape
-    torch.Size([4, 2])
-    """
-    if not isinstance(module, torch.nn.Module):
-        raise StablexlaError(f"module is no torch.nn.Module but {module!r}", hint="a Module, whose forward calls it")
-    if isinstance(args, torch.Tensor):
-        args = (args,)
-    if not isinstance(args, tuple | list):
-        raise StablexlaError(f"args is a {type(args).__name__}, and no tuple of example arguments", hint="(x,)")
-    with announced("torch.export"), quiet():
-        exported = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
-    return from_exported(exported, options=options, freeze=freeze)
+    def built(
+        self, inputs: Sequence[Any], *, frozen: bool, options: CompileOptions | None = None, compiles: bool = True
+    ) -> CompiledGraph:
+        """Build the graph for inputs of these sizes, and compile it unless it is to be built alone.
+
+        Args:
+            frozen: whether the state that the program does not change is constant.
+        """
+        constants = self.constants if frozen else {}
+        return CompiledGraph(
+            self.program.graph_module, [constants.get(n, value) for n, value in enumerate(inputs)], name="main",
+            options=options, names=self.names, frozen=[*constants], changes=self.changes, compiles=compiles,
+        )  # fmt: skip
 
 
 def to_stablehlo(program: ExportedProgram, *, version: str = "current", weights: str = "parameters") -> bytes:
     """Write an exported program as a StableHLO portable artifact.
 
     The parameters of `main` are the module's parameters and buffers under their names (`0.weight`), then the inputs of
-    `forward`; its results are the new values of buffers that the module changes, then its results.
+    `forward`; its results are the new values of buffers that the module changes, then its results. A program that draws
+    random numbers has a last parameter more, `seed`, u64[2]: the state of a Philox generator.
 
     Args:
         program: of `torch.export.export`; a dimension that it has as dynamic gets the size of its example.
@@ -269,19 +127,8 @@ def stablehlo_of(program: ExportedProgram, constants: bool = False) -> Any:
     Raises:
         UnsupportedError: an operator that there is no rule for; nothing is computed.
     """
-    exported = _decomposed(_checked(program))
-    specs = exported.graph_signature.input_specs
-    changes = dict(_changes(exported))
-    inputs = [_example(node.meta["val"]) for node in exported.graph.find_nodes(op="placeholder")]
-    frozen = []
-    for number, spec in enumerate(specs):
-        if constants and spec.kind is not InputKind.USER_INPUT and number not in changes.values():
-            frozen.append(number)
-            inputs[number] = _state(exported, spec)
-    graph = CompiledGraph(
-        exported.graph_module, inputs, name="main", changes=changes, frozen=frozen, compiles=False,
-        names=[spec.arg.name if spec.target is None else spec.target for spec in specs],
-    )  # fmt: skip
+    exported = ExportedGraph(program)
+    graph = exported.built(exported.examples(), frozen=constants, compiles=False)
     if graph.computation is None:
         raise UnsupportedError("the program computes nothing")
     return graph.computation
@@ -303,12 +150,12 @@ def load_exported(file: str) -> ExportedProgram:
 @contextmanager
 def _unlogged() -> Iterator[None]:
     """Keep what PyTorch logs of a file that it cannot read: the error says it."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
+    log = logging.getLogger("torch.export")
+    before, log.disabled = log.disabled, True
     try:
         yield
     finally:
-        logging.disable(before)
+        log.disabled = before
 
 
 def save_state(program: ExportedProgram, file: str) -> None:
@@ -327,9 +174,8 @@ def save_state(program: ExportedProgram, file: str) -> None:
 
 def held_by(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Return parameters, buffers and constants by their names, in the order of the first parameters of `main`."""
-    decomposed = _decomposed(program)
-    specs = decomposed.graph_signature.input_specs
-    return {spec.target: _state(decomposed, spec) for spec in specs if spec.kind is not InputKind.USER_INPUT}
+    exported = ExportedGraph(program)
+    return {exported.names[number]: tensor for number, tensor in exported.state.items()}
 
 
 def _checked(program: Any) -> ExportedProgram:
@@ -396,29 +242,6 @@ def _changes(program: ExportedProgram) -> Iterator[tuple[int, int]]:
             raise UnsupportedError(f"an exported program with a result of kind {spec.kind.name}")
 
 
-# ---- tensors in and out ----------------------------------------------------------------------------------------------
-
-
-def _reader(program: ExportedProgram, spec: Any) -> Callable[[Sequence[Any]], Any]:
-    """Return how to find the tensor of an input of the graph, given the leaves of the arguments."""
-    if spec.kind is not InputKind.USER_INPUT:
-        held = _state(program, spec)
-        return lambda leaves: held
-    users = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    place = next(n for n, each in enumerate(users) if each is spec)
-    if isinstance(spec.arg, ConstantArgument):
-        return lambda leaves: _same(leaves[place], spec.arg.value, spec.arg.name)
-    return lambda leaves: leaves[place]
-
-
-def _same(value: Any, exported: Any, name: str) -> Any:
-    if type(value) is not type(exported) or value != exported:
-        raise ExecutionError(
-            f"the program was exported for {name} = {exported!r}, and called with {value!r}", hint="another export"
-        )
-    return value
-
-
 def _state(program: ExportedProgram, spec: Any) -> Any:
     """Return a parameter, buffer or constant of the program."""
     holders: list[Mapping[str, Any]] = [program.state_dict, program.constants]
@@ -437,56 +260,3 @@ def _example(value: Any) -> Any:
     sizes, strides = ([int(s.node.hint if isinstance(s, torch.SymInt) else s) for s in each]
                       for each in (value.shape, value.stride()))  # fmt: skip
     return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
-
-
-def _fitting(value: Any, wanted: Any, name: str, bounds: Mapping[Any, Any]) -> Any:
-    """Return an argument that fits what was exported.
-
-    Args:
-        bounds: the ranges of sizes that are open.
-
-    Raises:
-        ExecutionError: no tensor; another element type, rank or size.
-    """
-    if not isinstance(wanted, torch.Tensor):
-        return value
-    if not isinstance(value, torch.Tensor):
-        raise ExecutionError(f"argument {name} is a {type(value).__name__}, and no tensor", hint="torch.as_tensor")
-    told = f"argument {name} takes a tensor of {_told(wanted)}, but one of {_told(value)} came"
-    if value.dtype is not wanted.dtype:
-        raise ExecutionError(told, hint=f".to({wanted.dtype})")
-    sizes = list(wanted.shape)
-    if value.ndim != len(sizes) or not all(
-        isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, sizes, strict=True)
-    ):
-        hint = ".T" if value.shape[::-1] == wanted.shape else ""
-        raise ExecutionError(told, hint=hint or "dynamic_shapes=, as of torch.export, for sizes that may change")
-    for size, want in zip(value.shape, sizes, strict=True):
-        allowed = bounds.get(want.node.expr) if isinstance(want, torch.SymInt) else None
-        # The least size of a `Dim` that names none is 2 to PyTorch, which takes size 1 all the same.
-        if allowed is not None and not (size <= allowed.upper and (size >= allowed.lower or allowed.lower == 2)):
-            raise ExecutionError(f"{told}: {allowed.lower} <= {want} <= {allowed.upper}")
-    return value
-
-
-def _told(tensor: torch.Tensor) -> str:
-    return f"{xla_type(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"
-
-
-class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
-    """The results of a program that was exported, which has no backward pass."""
-
-    @staticmethod
-    def forward(context: Any, *results: Any) -> Any:
-        return tuple(x.view_as(x) if isinstance(x, torch.Tensor) else x for x in results[1:])
-
-    @staticmethod
-    def backward(context: Any, *gradients: Any) -> Any:
-        raise UnsupportedError(
-            "a program that was exported has no backward pass", hint='torch.compile(module, backend="stablexla")'
-        )
-
-
-def _without_gradient(results: Sequence[Any]) -> list[Any]:
-    """Return results that raise when a gradient is asked of them."""
-    return list(_NoGradient.apply(torch.ones((), requires_grad=True), *results))

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import _reinterpret_tensor  # type: ignore[attr-defined]
+from torch._C._dynamo.guards import _reinterpret_tensor  # type: ignore[attr-defined]  # no stub has it
 from torch.fx import Node
 
 from stablexla.interop.torch.tensors import Order, order_of

@@ -21,6 +21,7 @@ from stablexla.interop.torch.call import Call, broadcast, convert, unknown_size
 from stablexla.interop.torch.decompositions import decomposed
 from stablexla.interop.torch.lines import called_from, line_of
 from stablexla.interop.torch.registry import load_rules
+from stablexla.interop.torch.tensors import as_array
 from stablexla.interop.torch.types import xla_type
 
 # Python's operators, which ops have as well.
@@ -139,17 +140,15 @@ class Translator:
 
     def tensor(self, value: torch.Tensor) -> XlaOp:
         """Return a tensor of the graph's own as a constant."""
-        from stablexla.interop.torch.tensors import as_array
-
         return self.builder.constant(as_array(value.detach().contiguous()))
 
     def _bind(self, wanted: Any, value: Any) -> None:
         """Remember the numbers of an input's symbolic sizes."""
+        sizes: Sequence[Any] = (wanted,)
+        numbers: Sequence[Any] = (value,)
         if isinstance(wanted, torch.Tensor) and isinstance(value, XlaOp):
-            pairs = zip(wanted.shape, value.shape.dimensions, strict=True)
-        else:
-            pairs = [(wanted, value)]  # type: ignore[assignment]
-        for size, number in pairs:
+            sizes, numbers = wanted.shape, value.shape.dimensions
+        for size, number in zip(sizes, numbers, strict=True):
             if isinstance(size, torch.SymInt) and isinstance(number, int):
                 self.sizes[size.node.expr] = Integer(number)
 

@@ -172,7 +172,7 @@ def _bytes(nest: LoopNest) -> int:
 def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
     short = _short_loops(nest, target) if cycle is None else None
-    lanes = lanes_for(nest, target) if cycle is None and short is None else widest_lanes(nest, target)
+    lanes = widest_lanes(nest, target) if cycle else _placed_lanes(nest, target) if short else lanes_for(nest, target)
     *outer, extent = nest.extents
     repeated = cycle or short
     one = repeated is None and lanes == widest_lanes(nest, target)
@@ -228,9 +228,18 @@ def _cycle(nest: LoopNest, target: CpuTarget) -> OperandCycle | None:
     return OperandCycle(extent, period, tuple(repeated))
 
 
+def _placed_lanes(nest: LoopNest, target: CpuTarget) -> int:
+    """Return the lanes of vectors whose elements are put in place by shuffles.
+
+    Not 64: to lower one that repeats bytes of a register of 512 bits, LLVM 22 goes on for ever
+    (https://github.com/llvm/llvm-project/issues/224266).
+    """
+    return min(32, widest_lanes(nest, target))
+
+
 def _short_loops(nest: LoopNest, target: CpuTarget) -> ShortLoops | None:
     """Merge innermost loops that are together longer than a vector, if the last one is shorter."""
-    lanes, last = widest_lanes(nest, target), len(nest.extents) - 1
+    lanes, last = _placed_lanes(nest, target), len(nest.extents) - 1
     arrays: list[Load | Store] = [*nest.loads, *nest.stores]
     complex_ = any(isinstance(place.element, ir.ComplexType) for place in arrays)
     if not 1 < nest.extents[last] < lanes or complex_ or 0 in nest.extents:

@@ -1,4 +1,4 @@
-"""What PyTorch checks at each call: nothing is computed; what it checks of shapes and types holds when it is built."""
+"""Assertions, of which nothing is computed: those of shapes and types hold when the program is built."""
 
 from __future__ import annotations
 

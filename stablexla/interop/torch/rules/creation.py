@@ -48,16 +48,16 @@ def scalar_tensor(call: Call, value: Value) -> sx.XlaOp:
 
 
 @aten("aten.arange.start_step", "aten.range.step")
-def arange(call: Call, start: Value, end: Value, step: Value) -> sx.XlaOp:
+def arange(call: Call, start: float, end: Value, step: float) -> sx.XlaOp:
     # Floats are counted in f64, as PyTorch does.
     type_ = "s64" if call.type.is_integer or call.type.is_pred else "f64"
     if type_ == "s64":
-        start, step = int(start), int(step)  # type: ignore[arg-type]
+        start, step = int(start), int(step)
     return sx.add(sx.mul(call.iota(type_, call.dimensions), call.op(step, type_)), call.op(start, type_))
 
 
 @aten("aten.arange.start", "aten.range.default")
-def arange_start(call: Call, start: Value, end: Value) -> sx.XlaOp:
+def arange_start(call: Call, start: float, end: Value) -> sx.XlaOp:
     return arange(call, start, end, 1)
 
 

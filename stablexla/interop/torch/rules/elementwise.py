@@ -292,8 +292,6 @@ def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
     if not _is_unsigned(x):
         x, y = (sx.select(sx.lt(v, zeros_like(v)), sx.sub(zeros_like(v), v), v) for v in (x, y))
         x, y = (sx.bitcast_convert_type(v, f"u{signed.bits}") for v in (x, y))
-    if signed.bits < 32:  # LLVM takes for ever for some sizes of loops on bytes
-        x, y = convert(x, "u32"), convert(y, "u32")
 
     def goes_on(state: sx.XlaOp) -> sx.XlaOp:
         return sx.reduce_all(sx.ne(state[1], zeros_like(y)), False, sx.or_)
@@ -304,7 +302,7 @@ def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
         left = sx.rem(x, sx.select(is_done, full_like(y, 1), y))
         return sx.tuple([sx.select(is_done, x, y), sx.select(is_done, y, left)])
 
-    return convert(sx.while_(goes_on, step, sx.tuple([x, y]))[0], signed)
+    return sx.bitcast_convert_type(sx.while_(goes_on, step, sx.tuple([x, y]))[0], signed)
 
 
 @aten("aten.gcd.default", "prims.gcd.default")

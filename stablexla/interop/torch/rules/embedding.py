@@ -149,29 +149,6 @@ def _largest(
     return sx.select(is_full, made, zeros_like(made)), sx.select(is_full, found, zeros_like(found))
 
 
-@aten("aten._embedding_bag_backward.default")
-def embedding_bag_backward(
-    call: Call,
-    grad: sx.XlaOp,
-    indices: sx.XlaOp,
-    offsets: sx.XlaOp,
-    offset2bag: sx.XlaOp,
-    bag_size: sx.XlaOp,
-    maximum_indices: sx.XlaOp,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: sx.XlaOp | None,
-    padding_idx: int,
-) -> sx.XlaOp:
-    bag = _bags(convert(offsets, "s64"), indices.shape.size)
-    return embedding_bag_dense_backward(
-        call, grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights,
-        padding_idx,
-    )  # fmt: skip
-
-
 @aten("aten._embedding_bag_dense_backward.default")
 def embedding_bag_dense_backward(
     call: Call,

@@ -92,6 +92,6 @@ def each_norm(call: Call, x: Any, order: Any, dtype: torch.dtype | None) -> list
 
 @aten("prims.fma.default")
 def fma(call: Call, x: Value, y: Value, z: Value) -> sx.XlaOp:
-    """What Dynamo writes for optimizers' steps: x * y + z."""
+    """Return x * y + z, in which Dynamo writes optimizers' steps."""
     factor, other, summand = (wide(each) for each in call.promoted(x, y, z, type=call.type))
     return sx.add(sx.mul(factor, other), summand)

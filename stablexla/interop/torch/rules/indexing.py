@@ -178,9 +178,9 @@ def index_select(call: Call, x: sx.XlaOp, dim: int, index: sx.XlaOp) -> sx.XlaOp
 
 
 @aten("aten.index_add.default")
-def index_add(call: Call, x: sx.XlaOp, dim: int, index: sx.XlaOp, source: sx.XlaOp, *, alpha: Value) -> sx.XlaOp:
+def index_add(call: Call, x: sx.XlaOp, dim: int, index: sx.XlaOp, source: sx.XlaOp, *, alpha: float) -> sx.XlaOp:
     if alpha != 1:
-        source = sx.mul(source, full_like(source, alpha))  # type: ignore[arg-type]
+        source = sx.mul(source, full_like(source, alpha))
     return _Places(x, dim, index, rows=True).reduced(source, "sum")
 
 

@@ -209,7 +209,7 @@ def mkldnn_layer(
     call: Call, x: XlaOp, w_ih: XlaOp, w_hh: XlaOp, b_ih: XlaOp, b_hh: XlaOp, hidden: XlaOp, cell: XlaOp, reverse: bool,
     batch_sizes: Sequence[int], mode: int, hidden_size: int, layers: int, has_biases: bool,
 ) -> list[XlaOp]:  # fmt: skip
-    """What PyTorch decomposes an LSTM into on CPUs where it needs no gradient: one layer in one direction; the fourth
+    """A layer of an LSTM in one direction, for PyTorch's decomposition on CPUs where no gradient is needed; the fourth
     result is for the gradient of the whole."""
     layer = _Layer.of(_lstm_cell, (w_ih, w_hh, b_ih, b_hh), True)
     states = [sx.reshape(each, each.shape.dimensions[1:]) for each in (hidden, cell)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.elementwise.loops import BLOCK, emit_loop
 from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
@@ -188,6 +189,20 @@ def test_short_inner_loops_are_whole_vectors() -> None:
     written = str(module)
     assert "vector.shuffle" in written
     assert "vector.maskedstore" not in written
+
+
+@pytest.mark.parametrize("cpu", [None, "x86-64-v4"])
+@pytest.mark.parametrize("shape", [(9, 4), (32, 2), (31, 2), (16, 4), (12, 5), (3, 31), (3, 32), (3, 33)], ids=str)
+def test_repeated_bytes(shape: tuple[int, int], cpu: str | None) -> None:
+    """Each is repeated in a row: LLVM goes on for ever with some of these in 512 bits."""
+    x = np.arange(-4, shape[0] - 4, dtype=np.int8)
+    builder = sx.XlaBuilder("repeated")
+    each = sx.broadcast_in_dim(builder.parameter(0, sx.s8[shape[:1]]), shape, [0])
+    program = builder.build(sx.select(sx.lt(each, 0), -each, each * each))
+    run = sx.compile(program, options=sx.CompileOptions(target_cpu=cpu, isolated=True, time_limit=60))
+    wanted = np.repeat(np.where(x < 0, -x, x * x)[:, None], shape[1], 1)
+    if cpu is None:  # this machine may be a lower one
+        np.testing.assert_array_equal(run(x), wanted)
 
 
 @pytest.mark.parametrize("shape", [(3, 70, 70), (33, 64), (64, 33), (100, 100)], ids=str)
