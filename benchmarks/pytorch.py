@@ -1,11 +1,13 @@
-"""Whole models of PyTorch: right or not, forward and in training, and times beside eager PyTorch and Inductor.
+"""Whole models of PyTorch on several engines: right or not, forward and in training, and times.
 
-    python -m benchmarks.pytorch                            every model that is installed: outcome and times
-    python -m benchmarks.pytorch --only 'resnet50|bert' --inductor
+    python -m benchmarks.pytorch                            every model that is installed, on stablexla
+    python -m benchmarks.pytorch --only 'resnet50|bert' --engines stablexla,frozen,inductor,onnxruntime,openvino
 
-Each model has random weights in its published size, and runs in a process of its own. `forward` is through
-`torch.compile(model, backend="stablexla")` without gradients, `training` are three steps of SGD through the same
-backend, whose losses are held against eager PyTorch's; `exported` is `torch.export` and `stablexla.interop.torch`.
+Each model has random weights in its published size, and each engine a process of its own, with empty caches and all
+processors. Engines are `stablexla`, which is `torch.compile(model, backend="stablexla")`, `exported`, which is
+`torch.export` and `stablexla.interop.torch`, `frozen`, the same with `freeze=True`, eager PyTorch, Inductor, and what
+models are deployed on. Results are without gradients, and held against eager PyTorch's; `training` are three steps of
+SGD through `torch.compile`, whose losses are held against eager PyTorch's.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import geometric_mean
@@ -40,23 +43,24 @@ LIMIT = 600
 
 @dataclass
 class Row:
-    """The outcome and the times of a model.
+    """The outcomes and the times of a model, by engine.
 
     Attributes:
-        forward, training, exported: "right", or what went wrong, or "" where it was not tried.
-        compile, run, eager: seconds of the first call and of a later one, without gradients, and of eager PyTorch.
-        inductor_compile, inductor: the same of Inductor.
+        outcomes: "right" or what went wrong; "training" is among them.
+        compile: seconds up to the first result, of what is compiled.
+        run: the least seconds of a later call.
     """
 
     name: str
-    forward: str = ""
-    training: str = ""
-    exported: str = ""
-    compile: float = 0.0
-    run: float = 0.0
-    eager: float = 0.0
-    inductor_compile: float = 0.0
-    inductor: float = 0.0
+    outcomes: dict[str, str] = field(default_factory=dict)
+    compile: dict[str, float] = field(default_factory=dict)
+    run: dict[str, float] = field(default_factory=dict)
+
+    def take(self, other: Row) -> None:
+        """Put in what another measurement of the model has."""
+        self.outcomes |= other.outcomes
+        self.compile |= other.compile
+        self.run |= other.run
 
 
 MODELS: dict[str, tuple[Callable[[], Made], tuple[str, ...]]] = {}
@@ -98,6 +102,13 @@ for _name in ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnet_b0", "
     _vision(_name)
 
 
+@model("resnet50, batch 8", "torchvision")
+def _batch() -> Made:
+    import torchvision.models as zoo
+
+    return zoo.resnet50(weights=None), (torch.randn(8, 3, 224, 224),)
+
+
 @model("deeplabv3_mobilenet_v3_large", "torchvision")
 def _segmentation() -> Made:
     from torchvision.models.segmentation import deeplabv3_mobilenet_v3_large
@@ -120,19 +131,19 @@ def _detection() -> Made:
     return calling(detector, heads), (torch.randn(2, 3, 320, 320),)
 
 
-def _timm(name: str, size: int = 224) -> None:
+def _timm(name: str, batch: int = 1) -> None:
     @model(f"timm {name}", "timm")
     def make() -> Made:
         import timm
 
-        return timm.create_model(name, pretrained=False), (torch.randn(1, 3, size, size),)
+        return timm.create_model(name, pretrained=False), (torch.randn(batch, 3, 224, 224),)
 
 
 for _name in ("resnet50d", "efficientnet_b3", "convnextv2_nano", "vit_small_patch16_224", "deit_tiny_patch16_224",
               "swin_tiny_patch4_window7_224", "mixer_s16_224", "mobilevit_s", "regnetx_008", "resnext50_32x4d",
               "tf_efficientnetv2_b0", "coatnet_nano_rw_224", "beit_base_patch16_224", "cait_xxs24_224", "ghostnet_100",
               "hrnet_w18_small", "levit_128s", "poolformer_s12", "res2net50_26w_4s", "nfnet_l0"):  # fmt: skip
-    _timm(_name)
+    _timm(_name, 2 if _name == "levit_128s" else 1)  # a batch norm of one row has no variance
 
 
 def _words(batch: int = 1, length: int = 128) -> torch.Tensor:
@@ -145,6 +156,12 @@ def _bert() -> Made:
 
     plain = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return calling(BertModel(plain), _first), (_words(),)
+
+
+@model("bert-base, 37 tokens", "transformers")
+def _short_bert() -> Made:
+    module, _ = _bert()
+    return module, (_words(length=37),)
 
 
 @model("gpt2", "transformers")
@@ -225,6 +242,12 @@ def _vae() -> Made:
     return calling(vae, lambda model, x: model(x, sample_posterior=False).sample), (torch.randn(1, 3, 64, 64),)
 
 
+@model("mlp, 32 rows")
+def _mlp() -> Made:
+    layers = [layer for _ in range(4) for layer in (nn.Linear(512, 512), nn.ReLU())]
+    return nn.Sequential(*layers), (torch.randn(32, 512),)
+
+
 @model("lstm language model")
 def _lstm() -> Made:
     class Language(nn.Module):
@@ -283,38 +306,100 @@ def _autocast() -> Made:
 # ---- what is measured ------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, inductor: bool, training: bool, exported: bool) -> Row:
-    """Run a model in this process."""
+Call = Callable[[], torch.Tensor]
+ENGINES: dict[str, Callable[[nn.Module, tuple[Any, ...]], Call]] = {}
+PACKAGES = {"onnxruntime": ("onnxruntime", "onnxscript"), "openvino": ("openvino",)}
+"""What engines need beside PyTorch."""
+
+
+def engine(function: Callable[[nn.Module, tuple[Any, ...]], Call]) -> Callable[[nn.Module, tuple[Any, ...]], Call]:
+    """Enter an engine: a function that compiles a module for its inputs, and returns its call."""
+    ENGINES[function.__name__] = function
+    return function
+
+
+@engine
+def stablexla(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    from stablexla.interop.torch import backend
+
+    return _called(torch.compile(module, backend=backend), inputs)
+
+
+@engine
+def exported(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    from stablexla.interop import torch as interop
+
+    return _called(interop.from_exported(torch.export.export(module, inputs, strict=False)), inputs)
+
+
+@engine
+def frozen(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    from stablexla.interop import torch as interop
+
+    return _called(interop.from_exported(torch.export.export(module, inputs, strict=False), freeze=True), inputs)
+
+
+@engine
+def eager(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    return _called(module, inputs)
+
+
+@engine
+def inductor(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    return _called(torch.compile(module), inputs)
+
+
+@engine
+def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    runtime = import_module("onnxruntime")
+    made = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    with TemporaryDirectory() as folder:  # weights of over 2 GiB are files of their own
+        made.save(f"{folder}/model.onnx")
+        session = runtime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: torch.from_numpy(session.run(None, given)[0])
+
+
+@engine
+def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    vino = import_module("openvino")
+    program = torch.export.export(module, inputs, strict=False)
+    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": "f32",
+               "PERFORMANCE_HINT": "LATENCY"}  # fmt: skip
+    made = vino.compile_model(vino.convert_model(program), "CPU", options)
+    given = [value.numpy() for value in inputs]
+    return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
+
+
+def _called(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Call:
+    return lambda: function(*inputs)
+
+
+def measure(name: str, what: str) -> Row:
+    """Run a model on an engine, or in training, in this process."""
     torch.manual_seed(0)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     make = partial(_random, MODELS[name][0])
+    if what == "training":
+        return Row(name, {what: _trained(make, 2e-2 if "autocast" in name else 2e-3)})
     module, inputs = make()
     module.eval()
-    row = Row(name)
     with torch.no_grad():
         wanted = module(*inputs)
-        row.eager = _seconds(lambda: module(*inputs))
-        compiled = torch.compile(module, backend=_backend())
         start = time.perf_counter()
-        row.forward, made = _tried(lambda: compiled(*inputs))
-        row.compile = time.perf_counter() - start
-        if made is not None:
-            row.forward = _outcome(made, wanted)
-            row.run = _seconds(lambda: compiled(*inputs))
-        if inductor:
-            torch._dynamo.reset()
-            other = torch.compile(module)
-            start = time.perf_counter()
-            other(*inputs)
-            row.inductor_compile = time.perf_counter() - start
-            row.inductor = _seconds(lambda: other(*inputs))
-    if exported:
-        row.exported, made = _tried(lambda: _by_export(module, inputs))
-        if made is not None:
-            row.exported = _outcome(made, wanted)
-    if training:
-        torch._dynamo.reset()
-        row.training = _trained(make, 2e-2 if "autocast" in name else 2e-3)
-    return row
+        reason, (call, made) = _tried(partial(_first_call, what, module, inputs), (None, None))
+        seconds = time.perf_counter() - start
+        if made is None:
+            return Row(name, {what: reason})
+        outcome = _outcome(made, wanted)
+        return Row(name, {what: outcome}, {} if what == "eager" else {what: seconds}, {what: _seconds(call)})
+
+
+def _first_call(what: str, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Call, torch.Tensor]:
+    call = ENGINES[what](module, inputs)
+    return call, call()
 
 
 def _random(make: Callable[[], Made]) -> Made:
@@ -327,33 +412,21 @@ def _random(make: Callable[[], Made]) -> Made:
     return module, inputs
 
 
-def _backend() -> Callable[..., Any]:
-    from stablexla.interop.torch import backend
-
-    made: Callable[..., Any] = backend
-    return made
-
-
-def _by_export(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    from stablexla.interop import torch as interop
-
-    with torch.no_grad():
-        return interop.from_exported(torch.export.export(module, inputs, strict=False))(*inputs)
-
-
 def _trained(make: Callable[[], Made], tolerance: float) -> str:
     """Return whether three steps of training have the losses of eager PyTorch."""
+    from stablexla.interop.torch import backend
+
     losses = []
     for is_compiled in (False, True):
         torch.manual_seed(0)
         module, inputs = make()
         module.train()
         _without_dropout(module)
-        step = torch.compile(module, backend=_backend()) if is_compiled else module
+        step = torch.compile(module, backend=backend) if is_compiled else module
         optimizer = torch.optim.SGD(module.parameters(), 1e-3)
         found = []
         for _ in range(3):
-            reason, loss = _tried(partial(_step, step, inputs, optimizer))
+            reason, loss = _tried(partial(_step, step, inputs, optimizer), None)
             if loss is None:
                 return reason
             found.append(loss)
@@ -374,11 +447,13 @@ def _step(module: Callable[..., Any], inputs: Sequence[Any], optimizer: torch.op
 def _without_dropout(module: nn.Module) -> None:
     """Turn off random numbers, which are other ones than eager PyTorch's."""
     for each in module.modules():
-        if isinstance(each, nn.modules.dropout._DropoutNd):
-            each.p = 0.0
-        for field in ("drop_prob", "p"):  # stochastic depth
-            if type(each).__name__ in ("DropPath", "StochasticDepth") and hasattr(each, field):
-                setattr(each, field, 0.0)
+        if isinstance(each, nn.modules.dropout._DropoutNd) or type(each).__name__ in ("DropPath", "StochasticDepth"):
+            rates = ("p", "drop_prob")
+        else:
+            rates = ("drop_rate",)  # of a call of the function
+        for rate in rates:
+            if isinstance(getattr(each, rate, None), float):
+                setattr(each, rate, 0.0)
 
 
 def _outcome(made: torch.Tensor, wanted: torch.Tensor) -> str:
@@ -386,11 +461,13 @@ def _outcome(made: torch.Tensor, wanted: torch.Tensor) -> str:
     return "right" if apart < (3e-2 if wanted.dtype is torch.bfloat16 else 1e-3) else f"{apart:.0e} apart"
 
 
-def _tried(function: Callable[[], Any]) -> tuple[str, Any]:
+def _tried(function: Callable[[], Any], otherwise: Any) -> tuple[str, Any]:
+    """Return what a function returns, or why it does not."""
     try:
         return "right", function()
     except Exception as error:
-        return re.sub(r"\s+", " ", str(error))[:300], None
+        told = re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")
+        return told[:300], otherwise
 
 
 def _seconds(function: Callable[[], Any], runs: int = 5) -> float:
@@ -408,113 +485,156 @@ def _once(function: Callable[[], Any]) -> float:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def rows(names: Sequence[str], options: Sequence[str]) -> Iterator[Row]:
-    """Measure models, each in a process of its own."""
+def rows(names: Sequence[str], what: Sequence[str]) -> Iterator[Row]:
+    """Measure models, on each engine in a process of its own."""
     for name in names:
-        command = [sys.executable, "-m", "benchmarks.pytorch", "--one", name, *options]
-        with TemporaryDirectory() as empty:  # nothing that was compiled before is found
-            caches = {"XDG_CACHE_HOME": empty, "TORCHINDUCTOR_CACHE_DIR": empty}
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **caches}
-                )
-            except subprocess.TimeoutExpired:
-                yield Row(name, f"more than {LIMIT} s")
-                continue
-        lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
-        yield Row(**json.loads(lines[-1])) if lines else Row(name, done.stderr.strip().splitlines()[-1][:300])
+        row = Row(name)
+        for each in what:
+            row.take(_in_process(name, each))
+        yield row
+
+
+def _in_process(name: str, what: str) -> Row:
+    command = [sys.executable, "-m", "benchmarks.pytorch", "--one", name, "--engines", what]
+    with TemporaryDirectory() as empty:  # nothing that was compiled before is found
+        given = {**os.environ, "XDG_CACHE_HOME": empty, "TORCHINDUCTOR_CACHE_DIR": empty}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=given)
+        except subprocess.TimeoutExpired:
+            return Row(name, {what: f"more than {LIMIT} s"})
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    told = [*done.stderr.strip().splitlines(), f"exit {done.returncode}"]
+    return Row(**json.loads(lines[-1])) if lines else Row(name, {what: told[0 if len(told) == 1 else -2][:300]})
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pytorch_models.md"
 HEAD = """# PyTorch's models
 
-Made by `python -m benchmarks.pytorch --inductor --markdown` with torch {torch} on {processor}, cores used {cores}:
-models of torchvision, timm, transformers and diffusers, and some that are written there, in their published sizes with
-random weights. `forward` is a call through `torch.compile(model, backend="stablexla")` without gradients, held against
-eager PyTorch's results; `training` are three steps of SGD through the same backend, held against the losses of eager
-PyTorch; `exported` is `torch.export` and `stablexla.interop.torch.from_exported`. Compile times are those of the first
-call with empty caches, capture by Dynamo included; run times are the least of five calls. Inductor is `torch.compile`
-without a backend. Ratios are Inductor's and eager PyTorch's time over stablexla's: above 1, stablexla is faster.
+Models of torchvision, timm, transformers and diffusers, and some that are written in `benchmarks/pytorch.py`, in their
+published sizes with random weights, on stablexla and on other engines: `{command}`, with torch
+{torch} on {processor}, cores used {cores}.
+
+- `stablexla` is `torch.compile(model, backend="stablexla")` without gradients, `exported` is `torch.export` and
+  `stablexla.interop.torch.from_exported`, `frozen` the same with `freeze=True`: results held against eager PyTorch's.
+- `training` are three steps of SGD through `torch.compile`, held against the losses of eager PyTorch.
+- Seconds of compiling are up to the first result, with empty caches, capture by PyTorch included; milliseconds of
+  running are the least of some calls. Each engine has a process of its own, and all processors.
+- Ratios are the other engine's time over stablexla's: above 1, stablexla is faster.
 
 """
-HEADS = ("model", "forward", "training", "exported", "compile s", "Inductor", "run ms", "eager", "Inductor ms")
-
-
-def cells(row: Row) -> list[str]:
-    """Return a row of the table."""
-
-    def number(value: float, scale: float = 1.0) -> str:
-        return f"{value * scale:.3g}" if value else ""
-
-    return [row.name, row.forward, row.training, row.exported, number(row.compile), number(row.inductor_compile),
-            number(row.run, 1e3), number(row.eager, 1e3), number(row.inductor, 1e3)]  # fmt: skip
+OUTCOMES = ("stablexla", "training", "exported", "frozen")
+OTHERS = ("eager", "inductor", "onnxruntime", "openvino")
 
 
 def page(made: Sequence[Row]) -> str:
     """Return docs/pytorch_models.md."""
     from benchmarks.run import describe_machine
 
-    heads = ["model", "forward", "training", "exported", "compile s", "Inductor s", "ratio", "run ms", "Inductor ms",
-             "ratio", "eager ms", "ratio"]  # fmt: skip
-    lines, wrong = [f"| {' | '.join(heads)} |", "|---|---|---|---|" + "---:|" * 8], []
-    ratios: dict[str, list[float]] = {"compiling": [], "running": [], "running, eager": []}
-    for row in made:
-        of = ((row.inductor_compile, row.compile), (row.inductor, row.run), (row.eager, row.run))
-        found = [theirs / ours if theirs and ours else 0.0 for theirs, ours in of]
-        for each, ratio in zip(ratios.values(), found, strict=True):
-            each += [ratio] if ratio else []
-        outcomes = {"forward": row.forward, "training": row.training, "exported": row.exported}
-        wrong += [f"- {row.name}, {what}: {told}" for what, told in outcomes.items() if told not in ("", "right")]
-        told = [text if text in ("", "right") else "no" for text in outcomes.values()]
-        compile_, inductor_compile, run, eager, inductor = cells(row)[4:]
-        first, second, third = (f"{ratio:.2f}" if ratio else "" for ratio in found)
-        numbers = [compile_, inductor_compile, first, run, inductor, second, eager, third]
-        lines.append(f"| {' | '.join([row.name, *told, *numbers])} |")
-    right = sum(row.forward == row.training == row.exported == "right" for row in made)
-    means = ", ".join(f"{what} {geometric_mean(each):.2f}" for what, each in ratios.items() if each)
-    told_ = [f"{right} of {len(made)} models are right in all three. Geometric means of the ratios: {means}.", ""]
     processor = describe_machine([], None)
-    head = HEAD.format(torch=torch.__version__.partition("+")[0], cores=processor["cores used"], **processor)
-    return head + "\n".join([*told_, *lines, *(["", "## What is not right", "", *wrong] if wrong else [])]) + "\n"
+    command = "python -m benchmarks.pytorch --engines all --json FILE --markdown"
+    parts = [HEAD.format(torch=torch.__version__.partition("+")[0], cores=processor["cores used"], command=command,
+                         **processor).rstrip()]  # fmt: skip
+    right = sum({row.outcomes.get(what, "right") for what in OUTCOMES} == {"right"} for row in made)
+    parts.append(f"{right} of {len(made)} models are right in all that was tried.")
+    parts.append(_table(["model", *OUTCOMES], [[row.name, *map(partial(_told, row), OUTCOMES)] for row in made]))
+    for title, ours, times, scale in (
+        ("Compiling, seconds", "stablexla", "compile", 1.0),
+        ("Compiling an exported program, seconds", "frozen", "compile", 1.0),
+        ("Running, milliseconds", "stablexla", "run", 1e3),
+        ("Running with frozen weights, milliseconds", "frozen", "run", 1e3),
+    ):
+        parts += _beside(title, ours, [(row.name, getattr(row, times)) for row in made], scale)
+    wrong = [f"- {row.name}, {what}: {told}" for row in made for what, told in row.outcomes.items() if told != "right"]
+    parts += ["## What is not right", "\n".join(wrong)] if wrong else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _beside(title: str, ours: str, times: Sequence[tuple[str, dict[str, float]]], scale: float) -> list[str]:
+    """Return a table of an engine's times beside those of others, each with its ratio, and the best of them."""
+    times = [(name, each) for name, each in times if ours in each and any(other in each for other in OTHERS)]
+    others = [other for other in OTHERS if any(other in each for _, each in times)]
+    ratios: dict[str, list[float]] = {other: [] for other in [*others, "best"]}
+    lines = []
+    for name, each in times:
+        line = [name, f"{each[ours] * scale:.3g}"]
+        found = {other: each[other] for other in others if other in each}
+        for other in [*others, "best"]:
+            theirs = min(found.values()) if other == "best" else found.get(other, 0.0)
+            if theirs:
+                ratios[other].append(theirs / each[ours])
+            line += [f"{theirs * scale:.3g}"] if other != "best" and theirs else [""] if other != "best" else []
+            line += [f"{theirs / each[ours]:.2f}" if theirs else ""]
+        lines.append(line)
+    if not lines:
+        return []
+    heads = ["model", ours, *(head for other in others for head in (other, "ratio")), "best / ours"]
+    means = ", ".join(f"{other} {geometric_mean(each):.2f}" for other, each in ratios.items() if each)
+    return [f"## {title}", f"Geometric means of the ratios: {means}.", _table(heads, lines)]
+
+
+def _told(row: Row, what: str) -> str:
+    told = row.outcomes.get(what, "")
+    return told if told in ("", "right") else "no"
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = "|---|" + ("---:|" if "ratio" in heads else "---|") * (len(heads) - 1)
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def merged(file: Path, made: Sequence[Row]) -> list[Row]:
     """Put rows into a file beside those of earlier runs, which keep what was not measured again, and return all."""
-    known = {each["name"]: each for each in json.loads(file.read_text())} if file.exists() else {}
+    known = {each["name"]: Row(**each) for each in json.loads(file.read_text())} if file.exists() else {}
     for row in made:
-        known[row.name] = known.get(row.name, {}) | {key: value for key, value in asdict(row).items() if value}
-    rows_ = [Row(**known[name]) for name in MODELS if name in known]
-    file.write_text(json.dumps([asdict(row) for row in rows_], indent=1) + "\n")
-    return rows_
+        known.setdefault(row.name, Row(row.name)).take(row)
+    every = [known[name] for name in MODELS if name in known]
+    file.write_text(json.dumps([asdict(row) for row in every], indent=1) + "\n")
+    return every
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure models and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a regular expression that a model's name matches")
-    parser.add_argument("--inductor", action="store_true", help="measure PyTorch's own compiler as well")
-    parser.add_argument("--no-training", action="store_true", help="no three steps of training")
-    parser.add_argument("--no-export", action="store_true", help="not by way of torch.export")
+    parser.add_argument(
+        "--engines", default="stablexla,training,exported,eager",
+        help=f"of {', '.join(ENGINES)}, and training; or all (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="put the rows there, beside those of earlier runs")
     parser.add_argument("--markdown", action="store_true", help=f"write {PAGE.name}, of all that FILE has")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
+    what = ["training", *ENGINES] if given.engines == "all" else given.engines.split(",")
+    if not {*what} <= {"training", *ENGINES}:
+        parser.error(f"--engines are of {', '.join(ENGINES)} and training, not {given.engines}")
     if given.one:
-        print(json.dumps(asdict(measure(given.one, given.inductor, not given.no_training, not given.no_export))))
+        print(json.dumps(asdict(measure(given.one, what[0]))))
         return 0
-    passed = [flag for flag, is_set in (("--inductor", given.inductor), ("--no-training", given.no_training),
-                                        ("--no-export", given.no_export)) if is_set]  # fmt: skip
+    missing = [each for each in what if not all(map(find_spec, PACKAGES.get(each, ())))]
+    if missing:
+        print(f"left out, as not installed: {', '.join(missing)}", file=sys.stderr)
+    what = [each for each in what if each not in missing]
     names = [name for name, (_, needs) in MODELS.items() if re.search(given.only, name) and all(map(find_spec, needs))]
-    made = []
-    for row in rows(names, passed):
+    made: list[Row] = []
+    every: list[Row] = []
+    for row in rows(names, what):
         made.append(row)
-        print("  ".join(cells(row)), file=sys.stderr, flush=True)
+        print("  ".join(_cells(row, what)), file=sys.stderr, flush=True)
         every = merged(given.json, [row]) if given.json else made
-    if given.markdown and made:
+    if given.markdown and every:
         PAGE.write_text(page(every))
-    show_table(console(), HEADS, [cells(row) for row in made], HEADS[4:])
-    return 0 if all({row.forward, row.training, row.exported} <= {"right", ""} for row in made) else 1
+    heads = ["model", *(f"{each}, ms" if each in ENGINES else each for each in what)]
+    show_table(console(), heads, [_cells(row, what) for row in made], heads[1:])
+    return 0 if all(told == "right" for row in made for told in row.outcomes.values()) else 1
+
+
+def _cells(row: Row, what: Sequence[str]) -> list[str]:
+    """Return a row of the table: milliseconds, or what went wrong."""
+    return [row.name, *(
+        f"{row.run[each] * 1e3:.3g}" if row.outcomes[each] == "right" and each in row.run else row.outcomes[each][:30]
+        for each in what
+    )]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -123,15 +123,19 @@ def test_models_of_pytorch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from benchmarks import pytorch
 
-    row = pytorch.measure("graph network", inductor=False, training=True, exported=True)
-    assert (row.forward, row.training, row.exported) == ("right", "right", "right")
+    row = pytorch.Row("graph network")
+    for what in ("training", "stablexla", "frozen"):
+        row.take(pytorch.measure(row.name, what))
+    assert row.outcomes == dict.fromkeys(("training", "stablexla", "frozen"), "right")
+    assert {*row.compile} == {*row.run} == {"stablexla", "frozen"}
+    others = pytorch.Row(row.name, run={"eager": 3 * row.run["stablexla"], "openvino": 2 * row.run["stablexla"]})
     file = tmp_path / "rows.json"
     pytorch.merged(file, [row])
-    (both,) = pytorch.merged(file, [pytorch.Row("graph network", inductor=2 * row.run, eager=3 * row.run)])
-    assert (both.run, both.forward) == (row.run, "right")
-    text = pytorch.page([both, replace(row, name="vae", training="losses [2.0], not [1.0]")])
-    assert "1 of 2 models are right in all three" in text
-    assert "running 2.00" in text
+    (both,) = pytorch.merged(file, [others])
+    assert both.outcomes == row.outcomes
+    text = pytorch.page([both, pytorch.Row("vae", {"training": "losses [2.0], not [1.0]"})])
+    assert "1 of 2 models are right" in text
+    assert "eager 3.00, openvino 2.00, best 2.00" in text
     assert "- vae, training: losses [2.0], not [1.0]" in text
 
 
