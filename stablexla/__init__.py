@@ -35,7 +35,7 @@ else:
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
     }
-    _LATER = {"load": "stablexla.interop.loading"}  # all readers, at its first use
+    _LATER = {"load": "stablexla.interop.loading", "freeze": "stablexla.interop.freezing"}  # all readers, at first use
     _OF_SATELLITES = {"check_composite_kernel": "inspection.composite_kernels"}
 
     def __getattr__(name: str) -> object:

@@ -87,6 +87,7 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
 if TYPE_CHECKING:  # loaded at their first use
     from stablexla.inspection.composite_kernels import check_composite_kernel  # of a satellite
+    from stablexla.interop.freezing import freeze
     from stablexla.interop.loading import load
 
 __all__ = [
@@ -170,6 +171,7 @@ __all__ = [
     "unregister_lowering",
     "Executable",
     "compile",
+    "freeze",
     "load",
     "MemoryEstimate",
     "MemoryStats",

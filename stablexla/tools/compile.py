@@ -12,6 +12,7 @@ from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.compiling.compiler import compile
 from stablexla.compiling.output_files import check_output
 from stablexla.executable.executable import Executable
+from stablexla.interop.freezing import freeze
 from stablexla.interop.loading import Program
 from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm.toolchain import archive
@@ -26,6 +27,7 @@ from stablexla.tools.common import (
 )
 from stablexla.tools.isolated_tool import is_to_run_apart, run_apart
 from stablexla.tools.parser import Parser
+from stablexla.tools.running.constants import read_constants
 from stablexla.tools.running.open_shapes import add_shapes_option, known_shapes
 from stablexla.tools.saved_files import add_key_option, key_of
 from stablexla.tools.user_code import load_files
@@ -36,6 +38,7 @@ OUTPUT = (
     f"the file to make: {', '.join(SUFFIXES)}; .sxe, a saved executable; {', '.join(KERNELS)} with --target gpu:sm_90; "
     "- prints the text of --emit=assembly or llvm-ir, or a GPU's PTX"
 )
+CONSTANTS = "arrays by the names of parameters that they replace, as constants of the program: .npz or .safetensors"
 SAVED = ".sxe"
 TEXTS = (".s", ".ll")
 EXAMPLES = """\
@@ -57,6 +60,8 @@ examples:
   stablexla-compile model.mlir -o model.sxe                        a saved executable: stablexla-run model.sxe,
                                                                    sx.load_executable; --no-source, --key-file
   stablexla-compile model.mlir -o model.sxe --target-cpu=x86-64-v3 the same for older processors too
+  stablexla-compile model.mlir -o model.sxe --constants weights.safetensors
+                                                                   its weights are constants, packed once
   stablexla-compile model.mlir -o - --emit=assembly                printed
   stablexla-compile model.mlir -o libmodel.so --target=gpu:sm_90 --header=model.h
                                                                    a library that launches the kernels on a GPU
@@ -95,6 +100,7 @@ def parser() -> Parser:
     add_entry_option(parser)
     add("-o", "--output", type=Path, metavar="FILE", help=OUTPUT)
     add_shapes_option(parser)
+    add("--constants", type=Path, metavar="FILE", help=CONSTANTS)
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
     add("--header", type=Path, metavar="FILE", help="write the C header; for a GPU one that launches the kernels")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
@@ -149,6 +155,10 @@ def _make(given: argparse.Namespace) -> int:
     program: Program = source
     if lowered_input(given, source) is None:
         program = known_shapes(program_of(given, source), given)
+        if given.constants is not None:
+            program = freeze(program, read_constants(given.constants))
+    elif given.constants is not None:
+        parser().error("--constants: the program is lowered already, and has no parameters to replace")
     _check_options_of_target(given)  # now of that for which the program was lowered
     if given.output.suffix == SAVED:
         options = replace(compile_options(given), target_cpu=given.target_cpu or None)

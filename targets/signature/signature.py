@@ -19,7 +19,7 @@ from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
 
 _RESULT_INFO = "jax.result_info"
-_NAME = re.compile(r'loc\("([^"/]+)"\)')
+_NAME = re.compile(r'loc\("([^"/]+)"(?:\(.*\))?\)')  # where the program was written may follow
 _ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|\\)")
 
 

@@ -136,7 +136,8 @@ def xlog1py(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
 def logit(call: Call, x: sx.XlaOp, eps: float | None) -> sx.XlaOp:
     x = wide(as_float(x))
     if eps is not None:
-        x = sx.min(sx.max(x, full_like(x, eps)), full_like(x, 1 - eps))
+        low = full_like(x, eps)  # it counts first, where eps is more than a half
+        x = sx.select(sx.lt(x, low), low, sx.min(x, full_like(x, 1 - eps)))
     return sx.log(sx.div(x, sx.sub(1, x)))
 
 
