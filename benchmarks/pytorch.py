@@ -511,8 +511,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "pytorch_models.md"
 HEAD = """# PyTorch's models
 
 Models of torchvision, timm, transformers and diffusers, and some that are written in `benchmarks/pytorch.py`, in their
-published sizes with random weights, on stablexla and on other engines: `{command}`, with torch
-{torch} on {processor}, cores used {cores}.
+published sizes with random weights, on stablexla and on other engines: `{command}`,
+with torch {torch} on {processor}, cores used {cores}.
 
 - `stablexla` is `torch.compile(model, backend="stablexla")` without gradients, `exported` is `torch.export` and
   `stablexla.interop.torch.from_exported`, `frozen` the same with `freeze=True`: results held against eager PyTorch's.

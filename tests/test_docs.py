@@ -75,6 +75,10 @@ FRAGMENTS = {
 b = sx.XlaBuilder("page")
 program = b.build(b.parameter(0, sx.f32[4]) * 2)
 executable = sx.compile(program)
+from pathlib import Path
+weight, model = np.ones(4, np.float32), sx.XlaBuilder("model")
+scaled = model.parameter(0, sx.f32[4]) * model.parameter(1, sx.f32[4], "weight")
+Path("model.mlir").write_text(model.build(scaled).text(locations=True))
 """,
     "docs/distributed.md": """
 b = sx.XlaBuilder("page")

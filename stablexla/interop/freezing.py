@@ -20,7 +20,9 @@ from stablexla.targets.signature.interface import argument_names
 from stablexla.targets.signature.signature import argument_name, main_of
 
 
-def freeze(program: Program, constants: Mapping[str | int, Any], *, entry: str = "main") -> ir.Module:
+def freeze(
+    program: Program, constants: Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, Any], *, entry: str = "main"
+) -> ir.Module:
     """Return a program with some of its parameters as constants; the others keep their order.
 
     The compiler knows their elements then: it packs the weights of products, folds what depends on them alone, and no

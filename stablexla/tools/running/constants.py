@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def read_constants(path: Path) -> dict[str, Array]:
     try:
         from safetensors import deserialize
 
-        found = deserialize(path.read_bytes())
+        found: Any = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]  # its stub has no types
     except ImportError:
         raise ExecutionError(f"{path}: safetensors is not installed", hint="pip install safetensors") from None
     except Exception as error:  # safetensors has errors of its own for damaged files
