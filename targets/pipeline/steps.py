@@ -34,11 +34,12 @@ def register_passes(*targets: str) -> None:
         import_all(f"stablexla.targets.{folder}")
 
 
-def stablehlo_step(target: str = "") -> Step:
+def stablehlo_step(target: str = "", *, channels_last: bool = False) -> Step:
     """Return the step from imported programs to one StableHLO function without composites to be decomposed.
 
     Args:
         target: whose kernels for composites count, where it has fewer than others.
+        channels_last: puts the features of convolutional networks last.
     """
     decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
     passes = (
@@ -48,7 +49,7 @@ def stablehlo_step(target: str = "") -> Step:
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
         "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-expand-computations"
     )
-    return Step("stablehlo", passes)
+    return Step("stablehlo", passes + (",stablexla-channels-last" if channels_last else ""))
 
 
 def tensor_step(*, whole_sorts: bool = False, find_repeats: bool = True) -> Step:

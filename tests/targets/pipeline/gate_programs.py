@@ -108,6 +108,14 @@ def convolved(padding: int = 1, groups: int = 1, lhs_dilation: int = 1) -> Calla
     return make
 
 
+def three_convolutions(b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+    """One after the other, of images [batch, features, y, x]."""
+    numbers = sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
+    for _ in range(3):
+        x = sx.conv_general_dilated(x, w, (1, 1), ((1, 1),) * 2, (1, 1), (1, 1), numbers)
+    return x
+
+
 def transformed(kind: str, *length: int) -> Callable[..., Any]:
     return lambda b, x: sx.fft(x, kind, length)
 
@@ -325,6 +333,7 @@ PROGRAMS: dict[str, Program] = {
     "hoisted": Program(repeated_product, (whole(12, 4, 16) * 0.0625, whole(16, 16)), 1e-5),
     # convolutions
     "convolution": Product(convolved(), (whole(2, 12, 12, 8), whole(3, 3, 8, 24))),
+    "channels-first": Product(three_convolutions, (whole(1, 4, 8, 8), whole(4, 4, 3, 3))),
     "convolution-few": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 3))),
     "convolution-deep": Product(convolved(), (whole(1, 9, 9, 64), whole(3, 3, 64, 16))),
     "convolution-wide": Product(convolved(0), (whole(1, 5, 5, 8), whole(1, 1, 8, 300))),

@@ -68,6 +68,10 @@ ROWS: dict[str, Row] = {
     "attention.few-queries": Row("attention-few", 3),
     "attention.most-bytes": Row("attention", 3968),
     "attention.worthwhile": Row("attention-few", 7680),
+    "channels-last.least-convolutions": Row(
+        "channels-first", 4, "usual+channels-last.most-moved=1000", stage="stablehlo"
+    ),
+    "channels-last.most-moved": Row("channels-first", 34, stage="stablehlo"),
     "check-stops.short": Row("loop-of-scalars", 2100, stage="llvm"),
     "complex-products.least-work": Row("complex-product", 1729),
     "contraction.dots-lhs-bytes": Row("scaled-weights-turned", 6400, "usual+join-factors.least-elements=1"),

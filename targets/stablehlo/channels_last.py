@@ -1,0 +1,344 @@
+"""Pass that puts the features of convolutional networks last, where a program has them before the window's dimensions.
+
+PyTorch, ONNX and Keras write arrays as (batch, features, rows, columns). Convolutions read features that lie next to
+each other: 1 x 1 ones take 1.3 to 1.8 times as long otherwise. Arrays between convolutions are turned, and what works
+on them works on the turned ones; transposes are left at the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.dialects import hlo
+from stablexla.dialects.choices import Gate
+from stablexla.dialects.erasing import erase
+from stablexla.targets.pipeline.contents import for_any
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.inlining import operations_of
+
+CONVOLUTION = "stablehlo.convolution"
+LEAST = Gate("channels-last.least-convolutions", 3, eager=1)
+"""Convolutions of a program that is turned."""
+MOST_MOVED = Gate("channels-last.most-moved", 25, eager=1000)
+"""Bytes that are transposed at the edges, as a percentage of those of the convolutions' operands and results."""
+
+_ELEMENTWISE = frozenset({
+    "stablehlo.abs", "stablehlo.add", "stablehlo.and", "stablehlo.atan2", "stablehlo.cbrt", "stablehlo.ceil",
+    "stablehlo.clamp", "stablehlo.compare", "stablehlo.convert", "stablehlo.cosine", "stablehlo.count_leading_zeros",
+    "stablehlo.divide", "stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.floor",
+    "stablehlo.imag", "stablehlo.is_finite", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.logistic",
+    "stablehlo.maximum", "stablehlo.minimum", "stablehlo.multiply", "stablehlo.negate", "stablehlo.not",
+    "stablehlo.or", "stablehlo.popcnt", "stablehlo.power", "stablehlo.real", "stablehlo.reduce_precision",
+    "stablehlo.remainder", "stablehlo.round_nearest_afz", "stablehlo.round_nearest_even", "stablehlo.rsqrt",
+    "stablehlo.select", "stablehlo.shift_left", "stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical",
+    "stablehlo.sign", "stablehlo.sine", "stablehlo.sqrt", "stablehlo.subtract", "stablehlo.tan", "stablehlo.tanh",
+    "stablehlo.xor",
+})  # fmt: skip
+_WINDOWS = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+
+
+@module_pass(
+    "stablexla-channels-last",
+    "puts the features of a network's convolutions last in memory",
+    side="stablehlo",
+    acts_on=for_any([CONVOLUTION]),
+)
+def channels_last(module: ir.Module) -> None:
+    """Turn arrays between convolutions, if all of them have features before the window's dimensions."""
+    convolutions = operations_of(module, CONVOLUTION)
+    if len(convolutions) < LEAST() or not all(map(_has_features_first, convolutions)):
+        return
+    block = convolutions[0].operation.block
+    if any(op.operation.block != block for op in convolutions):
+        return
+    turned = _Turned()
+    plan = [op.operation for op in block.operations if turned.take(op.operation)]
+    worked_on = sum(_bytes(v) for op in convolutions for v in (op.operands[0], op.results[0]))
+    if turned.edges * 100 > MOST_MOVED() * worked_on:
+        return
+    _Rewrite(plan).run()
+
+
+def _has_features_first(op: Any) -> bool:
+    values = (op.operands[0], op.results[0])
+    if not all(v.type.has_static_shape and v.type.rank >= 3 for v in values):
+        return False
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    spatial = list(range(2, values[0].type.rank))
+    return (
+        (numbers.input_batch_dimension, numbers.input_feature_dimension) == (0, 1)
+        and (numbers.output_batch_dimension, numbers.output_feature_dimension) == (0, 1)
+        and list(numbers.input_spatial_dimensions) == list(numbers.output_spatial_dimensions) == spatial
+    )
+
+
+def order(rank: int) -> list[int]:
+    """Return the dimensions in their new order.
+
+    >>> order(4)
+    [0, 2, 3, 1]
+    """
+    return [0, *range(2, rank), 1]
+
+
+def _places(rank: int) -> list[int]:
+    """Return the new place of each dimension."""
+    return [order(rank).index(d) for d in range(rank)]
+
+
+def _bytes(value: Any) -> int:
+    width = getattr(value.type.element_type, "width", 64)
+    return int(prod(value.type.shape) * max(8, width) // 8)
+
+
+def _owner(value: Any) -> Any | None:
+    """Return the operation that makes a value, None for an argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _can_be_made(value: Any) -> bool:
+    """Return whether a value can be made turned as it was made: without another pass over memory."""
+    op = _owner(value)
+    if op is None:
+        return False
+    if op.name == "stablehlo.constant":
+        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
+    if op.name == "stablehlo.reshape":
+        return _is_column(value)
+    return op.name in ("stablehlo.broadcast_in_dim", "stablehlo.iota", "stablehlo.transpose")
+
+
+def _is_column(value: Any) -> bool:
+    """Return whether an array has one element for each batch and feature, so that both orders are one in memory."""
+    return all(extent == 1 for extent in value.type.shape[2:])
+
+
+def _integers(op: Any, name: str) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+
+class _Turned:
+    """The values that are made turned.
+
+    Attributes:
+        edges: bytes of arrays that are transposed, in and out.
+    """
+
+    def __init__(self) -> None:
+        self.values: set[Any] = set()
+        self.edges = 0
+        self._in: set[Any] = set()
+        self._out: set[Any] = set()
+
+    def take(self, op: Any) -> bool:
+        """Return whether an operation is done on turned arrays, and count what that takes."""
+        given = [value for value in op.operands if value in self.values]
+        if op.name == CONVOLUTION:
+            self._enter(op.operands[:1])
+            self._leave(op, [value for value in op.operands[1:] if value in self.values])
+        elif not given:
+            return False
+        elif not _follows(op, given):
+            self._leave(op, given)
+            return False
+        else:
+            self._enter(value for value in op.operands if value.type.rank)
+        if op.name != "stablehlo.reduce":
+            self.values.update(op.results)
+        return True
+
+    def _enter(self, values: Iterable[Any]) -> None:
+        for value in values:
+            if value not in self.values and value not in self._in and not _can_be_made(value):
+                self._in.add(value)
+                self.edges += _bytes(value)
+
+    def _leave(self, op: Any, values: Iterable[Any]) -> None:
+        for value in values:
+            if value not in self._out and not _is_free(op, value):
+                self._out.add(value)
+                self.edges += _bytes(value)
+
+
+def _is_free(op: Any, value: Any) -> bool:
+    """Return whether an operation reads a turned array without another pass over memory."""
+    return bool(op.name == "stablehlo.transpose" or (op.name == "stablehlo.reshape" and _is_column(value)))
+
+
+def _follows(op: Any, given: Sequence[Any]) -> bool:
+    """Return whether an operation on turned arrays is done on them as they are, and its result is turned as well."""
+    if op.name not in _BY_NAME or not all(v.type.has_static_shape for v in (*op.operands, *op.results)):
+        return False
+    if op.name in _ELEMENTWISE:
+        shape = op.results[0].type.shape
+        return all(v.type.shape == shape or v.type.rank == 0 for v in op.operands)
+    if op.name == "stablehlo.reduce":
+        rank, dimensions = given[0].type.rank, _integers(op, "dimensions")
+        kept = [d for d in order(rank) if d not in dimensions]
+        return kept == sorted(kept) and all(v.type.rank == rank for v in list(op.operands)[: len(op.results)])
+    if op.name == "stablehlo.reduce_window":
+        return all(v.type.rank == given[0].type.rank for v in op.results)
+    return True
+
+
+class _Rewrite:
+    """Rewrites the operations of a plan, in their order."""
+
+    def __init__(self, plan: Sequence[Any]) -> None:
+        self.plan = plan
+        self.turned: dict[Any, Any] = {}
+
+    def run(self) -> None:
+        for op in self.plan:
+            with op.location, ir.InsertionPoint(op):
+                made = _BY_NAME[op.name](self, op)
+                for old, new in zip(op.results, made, strict=True):
+                    if op.name != "stablehlo.reduce":
+                        self.turned[old] = new
+                    else:
+                        old.replace_all_uses_with(new)
+        planned = set(self.plan)
+        for op in self.plan:
+            for old in op.results:
+                uses = [use for use in old.uses if use.owner.operation not in planned]
+                if old in self.turned and uses:
+                    self._give_back(old, op, uses)
+        for op in reversed(self.plan):
+            erase(op)
+
+    def _give_back(self, old: Any, op: Any, uses: Sequence[Any]) -> None:
+        """Give a turned array to operations that take it as it was."""
+        new, rank = self.turned[old], old.type.rank
+        with op.location, ir.InsertionPoint(op):
+            back = self._reshaped(new, old.type) if _is_column(old) else _transpose(new, _places(rank))
+        for use in uses:
+            use.owner.operation.operands[use.operand_number] = back
+
+    def of(self, value: Any) -> Any:
+        """Return a value turned."""
+        if value not in self.turned:
+            self.turned[value] = self._made(value)
+        return self.turned[value]
+
+    def _made(self, value: Any) -> Any:
+        rank, op = value.type.rank, _owner(value)
+        type_ = self.type_of(value)
+        if _is_column(value):
+            return self._reshaped(value, type_)
+        if op is not None and op.name == "stablehlo.constant" and _can_be_made(value):
+            splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
+            elements = ir.DenseElementsAttr.get_splat(type_, splat)
+            return hlo.emit(op.name, [], [type_], {"value": elements})
+        if op is not None and op.name == "stablehlo.broadcast_in_dim":
+            places = [_places(rank)[d] for d in _integers(op, "broadcast_dimensions")]
+            by_place = sorted(range(len(places)), key=places.__getitem__)
+            source = _transpose(op.operands[0], by_place)
+            attributes = {"broadcast_dimensions": hlo.i64s(sorted(places))}
+            return hlo.emit(op.name, [source], [type_], attributes)
+        if op is not None and op.name == "stablehlo.iota":
+            return hlo.iota(type_, _places(rank)[ir.IntegerAttr(op.attributes["iota_dimension"]).value])
+        if op is not None and op.name == "stablehlo.transpose":
+            permutation = _integers(op, "permutation")
+            return _transpose(op.operands[0], [permutation[d] for d in order(rank)])
+        return _transpose(value, order(rank))
+
+    def type_of(self, value: Any) -> Any:
+        shape = value.type.shape
+        return hlo.tensor(value.type, [shape[d] for d in order(len(shape))])
+
+    @staticmethod
+    def _reshaped(value: Any, type_: Any) -> Any:
+        return hlo.emit("stablehlo.reshape", [value], [type_])
+
+    # ---- operations ----
+
+    def convolution(self, op: Any) -> list[Any]:
+        numbers, rank = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]), op.results[0].type.rank
+        spatial = list(range(1, rank - 1))
+        attributes = _attributes(op) | {
+            "dimension_numbers": stablehlo.ConvDimensionNumbers.get(
+                0, rank - 1, spatial,
+                numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension,
+                list(numbers.kernel_spatial_dimensions), 0, rank - 1, spatial,
+            )
+        }  # fmt: skip
+        operands = [self.of(op.operands[0]), op.operands[1]]
+        return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], attributes)]
+
+    def elementwise(self, op: Any) -> list[Any]:
+        operands = [self.of(v) if v.type.rank else v for v in op.operands]
+        return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], _attributes(op))]
+
+    def concatenate(self, op: Any) -> list[Any]:
+        place = _places(op.results[0].type.rank)[ir.IntegerAttr(op.attributes["dimension"]).value]
+        attributes = _attributes(op) | {"dimension": hlo.i64(place)}
+        return [hlo.emit(op.name, [self.of(v) for v in op.operands], [self.type_of(op.results[0])], attributes)]
+
+    def by_dimension(self, op: Any) -> list[Any]:
+        """Turn an operation whose attributes have a number for each dimension."""
+        rank = op.results[0].type.rank
+        names = [n for n in _attributes(op) if n in _OF_DIMENSIONS]
+        attributes = _attributes(op) | {n: hlo.i64s(_integers(op, n)[d] for d in order(rank)) for n in names}
+        operands = [self.of(v) if v.type.rank == rank else v for v in op.operands]
+        return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], attributes)]
+
+    def reverse(self, op: Any) -> list[Any]:
+        places = _places(op.results[0].type.rank)
+        attributes = {"dimensions": hlo.i64s(places[d] for d in _integers(op, "dimensions"))}
+        return [hlo.emit(op.name, [self.of(op.operands[0])], [self.type_of(op.results[0])], attributes)]
+
+    def reduce(self, op: Any) -> list[Any]:
+        places = _places(op.operands[0].type.rank)
+        attributes = {"dimensions": hlo.i64s(sorted(places[d] for d in _integers(op, "dimensions")))}
+        return self._folded(op, attributes, [v.type for v in op.results])
+
+    def reduce_window(self, op: Any) -> list[Any]:
+        rank = op.results[0].type.rank
+        attributes = {n: hlo.i64s(_integers(op, n)[d] for d in order(rank)) for n in _WINDOWS if n in op.attributes}
+        if "padding" in op.attributes:
+            numbers = [int(n) for n in ir.DenseIntElementsAttr(op.attributes["padding"])]
+            attributes["padding"] = hlo.table([numbers[2 * d : 2 * d + 2] for d in order(rank)])
+        return self._folded(op, attributes, [self.type_of(v) for v in op.results])
+
+    def _folded(self, op: Any, attributes: dict[str, Any], types: Sequence[Any]) -> list[Any]:
+        """Return the results of an operation with a body, which the new one takes."""
+        count = len(op.results)
+        operands = [*(self.of(v) for v in list(op.operands)[:count]), *list(op.operands)[count:]]
+        made = hlo.operation(op.name, operands, types, _attributes(op) | attributes, regions=1)
+        op.regions[0].blocks[0].append_to(made.regions[0])
+        return list(made.results)
+
+
+def _attributes(op: Any) -> dict[str, Any]:
+    return {named: op.attributes[named] for named in op.attributes}
+
+
+def _transpose(value: Any, permutation: Sequence[int]) -> Any:
+    if list(permutation) == sorted(permutation):
+        return value
+    shape = [value.type.shape[d] for d in permutation]
+    moved = [d for d in permutation if value.type.shape[d] != 1]
+    if moved == sorted(moved):
+        return hlo.reshape(value, shape)
+    attributes = {"permutation": hlo.i64s(permutation)}
+    return hlo.emit("stablehlo.transpose", [value], [hlo.tensor(value.type, shape)], attributes)
+
+
+_OF_DIMENSIONS = {
+    "edge_padding_low", "edge_padding_high", "interior_padding", "start_indices", "limit_indices", "strides",
+}  # fmt: skip
+_BY_NAME: dict[str, Callable[[_Rewrite, Any], list[Any]]] = {
+    CONVOLUTION: _Rewrite.convolution,
+    **dict.fromkeys(_ELEMENTWISE, _Rewrite.elementwise),
+    "stablehlo.concatenate": _Rewrite.concatenate,
+    "stablehlo.pad": _Rewrite.by_dimension,
+    "stablehlo.slice": _Rewrite.by_dimension,
+    "stablehlo.reverse": _Rewrite.reverse,
+    "stablehlo.reduce": _Rewrite.reduce,
+    "stablehlo.reduce_window": _Rewrite.reduce_window,
+}
