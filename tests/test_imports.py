@@ -14,14 +14,14 @@ SCRIPT = """
 import importlib, os, sys, traceback
 import jaxlib.mlir.ir, mlir.ir, numpy
 
-def forked(work):
+def fork(work):
     child = os.fork()
     if not child:
         try:
             work()
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
+    return child
 
 def note_libraries():
     for name in sys.argv[1:]:
@@ -30,7 +30,8 @@ def note_libraries():
         except BaseException:
             pass  # said below
     layers = ("stablexla", "dialects", "lowering", "targets", "__main__")
-    os.write(writing, " ".join(name for name in sys.modules if name.split(".")[0] not in layers).encode())
+    with os.fdopen(writing, "w") as pipe:
+        pipe.write(" ".join(name for name in sys.modules if name.split(".")[0] not in layers))
 
 def import_first():
     try:
@@ -39,13 +40,15 @@ def import_first():
         print(name, traceback.format_exc().splitlines()[-1], flush=True)
 
 reading, writing = os.pipe()
-forked(note_libraries)
+child = fork(note_libraries)
 os.close(writing)
-for name in os.fdopen(reading).read().split():
+libraries = os.fdopen(reading).read().split()  # before the child ends: a pipe holds 64 KiB
+os.waitpid(child, 0)
+for name in libraries:
     importlib.import_module(name)
 assert not any(name.split(".")[0] == "stablexla" for name in sys.modules)
 for name in sys.argv[1:]:
-    forked(import_first)
+    os.waitpid(fork(import_first), 0)
 """
 
 
