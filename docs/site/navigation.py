@@ -18,6 +18,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/jax",
         "docs/pytorch",
         "docs/pytorch_operators",
+        "docs/pytorch_models",
         "docs/interop_formats",
         "docs/shapes",
         "docs/interop",
