@@ -309,7 +309,7 @@ def _autocast() -> Made:
 Call = Callable[[], torch.Tensor]
 ENGINES: dict[str, Callable[[nn.Module, tuple[Any, ...]], Call]] = {}
 PACKAGES = {"onnxruntime": ("onnxruntime", "onnxscript"), "openvino": ("openvino",)}
-"""What engines need beside PyTorch."""
+"""Packages that engines import beside PyTorch."""
 
 
 def engine(function: Callable[[nn.Module, tuple[Any, ...]], Call]) -> Callable[[nn.Module, tuple[Any, ...]], Call]:

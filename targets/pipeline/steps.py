@@ -39,7 +39,7 @@ def stablehlo_step(target: str = "", *, channels_last: bool = False) -> Step:
 
     Args:
         target: whose kernels for composites count, where it has fewer than others.
-        channels_last: puts the features of convolutional networks last.
+        channels_last: whether convolutional networks in NCHW are computed in NHWC.
     """
     decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
     passes = (

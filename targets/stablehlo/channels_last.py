@@ -1,8 +1,8 @@
-"""Pass that puts the features of convolutional networks last, where a program has them before the window's dimensions.
+"""Layout pass: networks of convolutions in channels-first layout (NCHW) are computed channels-last (NHWC).
 
-PyTorch, ONNX and Keras write arrays as (batch, features, rows, columns). Convolutions read features that lie next to
-each other: 1 x 1 ones take 1.3 to 1.8 times as long otherwise. Arrays between convolutions are turned, and what works
-on them works on the turned ones; transposes are left at the edges.
+PyTorch, ONNX and Keras export NCHW. Convolutions read features that lie next to each other: pointwise ones take 1.3 to
+1.8 times as long otherwise. The layout is propagated from convolutions through the operations between them; transposes
+are inserted where it ends.
 """
 
 from __future__ import annotations
@@ -15,51 +15,42 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects import hlo
+from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
+from stablexla.targets.stablehlo.repeats.dataflow import ELEMENTWISE
 
 CONVOLUTION = "stablehlo.convolution"
 LEAST = Gate("channels-last.least-convolutions", 3, eager=1)
-"""Convolutions of a program that is turned."""
+"""Convolutions of a program whose layout is changed."""
 MOST_MOVED = Gate("channels-last.most-moved", 25, eager=1000)
-"""Bytes that are transposed at the edges, as a percentage of those of the convolutions' operands and results."""
+"""Bytes transposed where the layout ends, as a percentage of those of the convolutions' operands and results."""
 
-_ELEMENTWISE = frozenset({
-    "stablehlo.abs", "stablehlo.add", "stablehlo.and", "stablehlo.atan2", "stablehlo.cbrt", "stablehlo.ceil",
-    "stablehlo.clamp", "stablehlo.compare", "stablehlo.convert", "stablehlo.cosine", "stablehlo.count_leading_zeros",
-    "stablehlo.divide", "stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.floor",
-    "stablehlo.imag", "stablehlo.is_finite", "stablehlo.log", "stablehlo.log_plus_one", "stablehlo.logistic",
-    "stablehlo.maximum", "stablehlo.minimum", "stablehlo.multiply", "stablehlo.negate", "stablehlo.not",
-    "stablehlo.or", "stablehlo.popcnt", "stablehlo.power", "stablehlo.real", "stablehlo.reduce_precision",
-    "stablehlo.remainder", "stablehlo.round_nearest_afz", "stablehlo.round_nearest_even", "stablehlo.rsqrt",
-    "stablehlo.select", "stablehlo.shift_left", "stablehlo.shift_right_arithmetic", "stablehlo.shift_right_logical",
-    "stablehlo.sign", "stablehlo.sine", "stablehlo.sqrt", "stablehlo.subtract", "stablehlo.tan", "stablehlo.tanh",
-    "stablehlo.xor",
-})  # fmt: skip
 _WINDOWS = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
 
 
 @module_pass(
     "stablexla-channels-last",
-    "puts the features of a network's convolutions last in memory",
+    "computes networks of channels-first convolutions (NCHW) channels-last (NHWC)",
     side="stablehlo",
     acts_on=for_any([CONVOLUTION]),
 )
 def channels_last(module: ir.Module) -> None:
-    """Turn arrays between convolutions, if all of them have features before the window's dimensions."""
+    """Propagate the channels-last layout through `main`, if all of its convolutions are channels-first."""
     convolutions = operations_of(module, CONVOLUTION)
     if len(convolutions) < LEAST() or not all(map(_has_features_first, convolutions)):
         return
     block = convolutions[0].operation.block
     if any(op.operation.block != block for op in convolutions):
         return
-    turned = _Turned()
-    plan = [op.operation for op in block.operations if turned.take(op.operation)]
+    found = _Propagation()
+    plan = [op.operation for op in block.operations if found.visit(op.operation)]
     worked_on = sum(_bytes(v) for op in convolutions for v in (op.operands[0], op.results[0]))
-    if turned.edges * 100 > MOST_MOVED() * worked_on:
+    if found.transposed * 100 > MOST_MOVED() * worked_on:
         return
     _Rewrite(plan).run()
 
@@ -78,7 +69,7 @@ def _has_features_first(op: Any) -> bool:
 
 
 def order(rank: int) -> list[int]:
-    """Return the dimensions in their new order.
+    """Return the dimensions in channels-last order.
 
     >>> order(4)
     [0, 2, 3, 1]
@@ -87,7 +78,7 @@ def order(rank: int) -> list[int]:
 
 
 def _places(rank: int) -> list[int]:
-    """Return the new place of each dimension."""
+    """Return the place of each dimension in channels-last order."""
     return [order(rank).index(d) for d in range(rank)]
 
 
@@ -96,14 +87,9 @@ def _bytes(value: Any) -> int:
     return int(prod(value.type.shape) * max(8, width) // 8)
 
 
-def _owner(value: Any) -> Any | None:
-    """Return the operation that makes a value, None for an argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def _can_be_made(value: Any) -> bool:
-    """Return whether a value can be made turned as it was made: without another pass over memory."""
-    op = _owner(value)
+    """Return whether a value can be made channels-last by its own operation, without another pass over memory."""
+    op = defining(value)
     if op is None:
         return False
     if op.name == "stablehlo.constant":
@@ -114,29 +100,26 @@ def _can_be_made(value: Any) -> bool:
 
 
 def _is_column(value: Any) -> bool:
-    """Return whether an array has one element for each batch and feature, so that both orders are one in memory."""
+    """Return whether an array has one element for each batch and feature, so that both layouts are one."""
     return all(extent == 1 for extent in value.type.shape[2:])
 
 
-def _integers(op: Any, name: str) -> list[int]:
-    return list(ir.DenseI64ArrayAttr(op.attributes[name]))
-
-
-class _Turned:
-    """The values that are made turned.
+class _Propagation:
+    """The values that become channels-last, found in the order of the operations.
 
     Attributes:
-        edges: bytes of arrays that are transposed, in and out.
+        values: which become channels-last.
+        transposed: bytes of the arrays that are transposed where the layout begins and ends.
     """
 
     def __init__(self) -> None:
         self.values: set[Any] = set()
-        self.edges = 0
+        self.transposed = 0
         self._in: set[Any] = set()
         self._out: set[Any] = set()
 
-    def take(self, op: Any) -> bool:
-        """Return whether an operation is done on turned arrays, and count what that takes."""
+    def visit(self, op: Any) -> bool:
+        """Return whether an operation takes the layout of its operands, and count the transposes."""
         given = [value for value in op.operands if value in self.values]
         if op.name == CONVOLUTION:
             self._enter(op.operands[:1])
@@ -156,29 +139,29 @@ class _Turned:
         for value in values:
             if value not in self.values and value not in self._in and not _can_be_made(value):
                 self._in.add(value)
-                self.edges += _bytes(value)
+                self.transposed += _bytes(value)
 
     def _leave(self, op: Any, values: Iterable[Any]) -> None:
         for value in values:
             if value not in self._out and not _is_free(op, value):
                 self._out.add(value)
-                self.edges += _bytes(value)
+                self.transposed += _bytes(value)
 
 
 def _is_free(op: Any, value: Any) -> bool:
-    """Return whether an operation reads a turned array without another pass over memory."""
+    """Return whether an operation reads a channels-last array without another pass over memory."""
     return bool(op.name == "stablehlo.transpose" or (op.name == "stablehlo.reshape" and _is_column(value)))
 
 
 def _follows(op: Any, given: Sequence[Any]) -> bool:
-    """Return whether an operation on turned arrays is done on them as they are, and its result is turned as well."""
+    """Return whether an operation propagates the layout of these operands to its results."""
     if op.name not in _BY_NAME or not all(v.type.has_static_shape for v in (*op.operands, *op.results)):
         return False
-    if op.name in _ELEMENTWISE:
+    if op.name in ELEMENTWISE:
         shape = op.results[0].type.shape
-        return all(v.type.shape == shape or v.type.rank == 0 for v in op.operands)
+        return not len(op.regions) and all(v.type.shape == shape or v.type.rank == 0 for v in op.operands)
     if op.name == "stablehlo.reduce":
-        rank, dimensions = given[0].type.rank, _integers(op, "dimensions")
+        rank, dimensions = given[0].type.rank, integers(op.attributes["dimensions"])
         kept = [d for d in order(rank) if d not in dimensions]
         return kept == sorted(kept) and all(v.type.rank == rank for v in list(op.operands)[: len(op.results)])
     if op.name == "stablehlo.reduce_window":
@@ -187,11 +170,11 @@ def _follows(op: Any, given: Sequence[Any]) -> bool:
 
 
 class _Rewrite:
-    """Rewrites the operations of a plan, in their order."""
+    """Rewrites the operations that propagate the layout, in their order."""
 
     def __init__(self, plan: Sequence[Any]) -> None:
         self.plan = plan
-        self.turned: dict[Any, Any] = {}
+        self.last: dict[Any, Any] = {}
 
     def run(self) -> None:
         for op in self.plan:
@@ -199,34 +182,34 @@ class _Rewrite:
                 made = _BY_NAME[op.name](self, op)
                 for old, new in zip(op.results, made, strict=True):
                     if op.name != "stablehlo.reduce":
-                        self.turned[old] = new
+                        self.last[old] = new
                     else:
                         old.replace_all_uses_with(new)
         planned = set(self.plan)
         for op in self.plan:
             for old in op.results:
                 uses = [use for use in old.uses if use.owner.operation not in planned]
-                if old in self.turned and uses:
+                if old in self.last and uses:
                     self._give_back(old, op, uses)
         for op in reversed(self.plan):
             erase(op)
 
     def _give_back(self, old: Any, op: Any, uses: Sequence[Any]) -> None:
-        """Give a turned array to operations that take it as it was."""
-        new, rank = self.turned[old], old.type.rank
+        """Transpose a channels-last array back for users that do not propagate the layout."""
+        new, rank = self.last[old], old.type.rank
         with op.location, ir.InsertionPoint(op):
             back = self._reshaped(new, old.type) if _is_column(old) else _transpose(new, _places(rank))
         for use in uses:
             use.owner.operation.operands[use.operand_number] = back
 
     def of(self, value: Any) -> Any:
-        """Return a value turned."""
-        if value not in self.turned:
-            self.turned[value] = self._made(value)
-        return self.turned[value]
+        """Return a value in channels-last layout."""
+        if value not in self.last:
+            self.last[value] = self._made(value)
+        return self.last[value]
 
     def _made(self, value: Any) -> Any:
-        rank, op = value.type.rank, _owner(value)
+        rank, op = value.type.rank, defining(value)
         type_ = self.type_of(value)
         if _is_column(value):
             return self._reshaped(value, type_)
@@ -235,7 +218,7 @@ class _Rewrite:
             elements = ir.DenseElementsAttr.get_splat(type_, splat)
             return hlo.emit(op.name, [], [type_], {"value": elements})
         if op is not None and op.name == "stablehlo.broadcast_in_dim":
-            places = [_places(rank)[d] for d in _integers(op, "broadcast_dimensions")]
+            places = [_places(rank)[d] for d in integers(op.attributes["broadcast_dimensions"])]
             by_place = sorted(range(len(places)), key=places.__getitem__)
             source = _transpose(op.operands[0], by_place)
             attributes = {"broadcast_dimensions": hlo.i64s(sorted(places))}
@@ -243,7 +226,7 @@ class _Rewrite:
         if op is not None and op.name == "stablehlo.iota":
             return hlo.iota(type_, _places(rank)[ir.IntegerAttr(op.attributes["iota_dimension"]).value])
         if op is not None and op.name == "stablehlo.transpose":
-            permutation = _integers(op, "permutation")
+            permutation = integers(op.attributes["permutation"])
             return _transpose(op.operands[0], [permutation[d] for d in order(rank)])
         return _transpose(value, order(rank))
 
@@ -280,26 +263,28 @@ class _Rewrite:
         return [hlo.emit(op.name, [self.of(v) for v in op.operands], [self.type_of(op.results[0])], attributes)]
 
     def by_dimension(self, op: Any) -> list[Any]:
-        """Turn an operation whose attributes have a number for each dimension."""
+        """Rewrite an operation whose attributes have a number for each dimension."""
         rank = op.results[0].type.rank
         names = [n for n in _attributes(op) if n in _OF_DIMENSIONS]
-        attributes = _attributes(op) | {n: hlo.i64s(_integers(op, n)[d] for d in order(rank)) for n in names}
+        attributes = _attributes(op) | {n: hlo.i64s(integers(op.attributes[n])[d] for d in order(rank)) for n in names}
         operands = [self.of(v) if v.type.rank == rank else v for v in op.operands]
         return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], attributes)]
 
     def reverse(self, op: Any) -> list[Any]:
         places = _places(op.results[0].type.rank)
-        attributes = {"dimensions": hlo.i64s(places[d] for d in _integers(op, "dimensions"))}
+        attributes = {"dimensions": hlo.i64s(places[d] for d in integers(op.attributes["dimensions"]))}
         return [hlo.emit(op.name, [self.of(op.operands[0])], [self.type_of(op.results[0])], attributes)]
 
     def reduce(self, op: Any) -> list[Any]:
         places = _places(op.operands[0].type.rank)
-        attributes = {"dimensions": hlo.i64s(sorted(places[d] for d in _integers(op, "dimensions")))}
+        attributes = {"dimensions": hlo.i64s(sorted(places[d] for d in integers(op.attributes["dimensions"])))}
         return self._folded(op, attributes, [v.type for v in op.results])
 
     def reduce_window(self, op: Any) -> list[Any]:
         rank = op.results[0].type.rank
-        attributes = {n: hlo.i64s(_integers(op, n)[d] for d in order(rank)) for n in _WINDOWS if n in op.attributes}
+        attributes = {
+            n: hlo.i64s(integers(op.attributes[n])[d] for d in order(rank)) for n in _WINDOWS if n in op.attributes
+        }
         if "padding" in op.attributes:
             numbers = [int(n) for n in ir.DenseIntElementsAttr(op.attributes["padding"])]
             attributes["padding"] = hlo.table([numbers[2 * d : 2 * d + 2] for d in order(rank)])
@@ -334,7 +319,7 @@ _OF_DIMENSIONS = {
 }  # fmt: skip
 _BY_NAME: dict[str, Callable[[_Rewrite, Any], list[Any]]] = {
     CONVOLUTION: _Rewrite.convolution,
-    **dict.fromkeys(_ELEMENTWISE, _Rewrite.elementwise),
+    **dict.fromkeys(ELEMENTWISE, _Rewrite.elementwise),
     "stablehlo.concatenate": _Rewrite.concatenate,
     "stablehlo.pad": _Rewrite.by_dimension,
     "stablehlo.slice": _Rewrite.by_dimension,

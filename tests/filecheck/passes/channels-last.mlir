@@ -1,6 +1,6 @@
 // RUN: stablexla-opt %s --pass-pipeline='builtin.module(stablexla-channels-last)' | FileCheck %s
 
-// Three convolutions are enough; the image is turned once, and the result turned back. Broadcasts and splats are made turned.
+// Three convolutions are enough; one transpose of the image, one of the result. Broadcasts are made channels-last.
 // CHECK-LABEL: func.func @main
 // CHECK: %[[X:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 3, 1] : (tensor<1x4x8x8xf32>) -> tensor<1x8x8x4xf32>
 // CHECK: %[[FIRST:.*]] = stablehlo.convolution(%[[X]], %arg1) dim_numbers = [b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f]

@@ -1,6 +1,6 @@
-"""Networks with features before the window's dimensions: random ones, and what must stay as it is. Oracle: XLA:CPU.
+"""Layout of convolutional networks, NCHW to NHWC: random ones, and programs that must stay. Oracle: XLA:CPU.
 
-Catches operations whose dimensions are not turned with their operands, and arrays that are read in the wrong order.
+Catches dimensions that are not permuted with the operands' layout, and arrays that are read in the wrong one.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Network:
             total, x.shape.dimensions, [1, 2, 3]
         )  # fmt: skip
 
-    def turned(self, x: sx.XlaOp) -> sx.XlaOp:
-        """What works on the last dimension, between transposes."""
+    def transposed(self, x: sx.XlaOp) -> sx.XlaOp:
+        """A sum along the last dimension between two transposes."""
         last = sx.transpose(x, [0, 2, 3, 1])
         last = last + sx.broadcast_in_dim(self.given(last.shape.dimensions[3]), last.shape.dimensions, [3])
         return sx.transpose(last, [0, 3, 1, 2])
@@ -112,7 +112,7 @@ class Network:
     def build(self, count: int) -> tuple[str, list[np.ndarray]]:
         steps: list[Step] = [
             Network.normalized, Network.activated, Network.pooled, Network.padded, Network.part, Network.joined,
-            Network.reversed, Network.excited, Network.over_features, Network.turned, Network.counted,
+            Network.reversed, Network.excited, Network.over_features, Network.transposed, Network.counted,
         ]  # fmt: skip
         x = self.given(2, 6, 9, 8)
         results, earlier = [], x
@@ -135,7 +135,7 @@ def test_random_networks(seed: int) -> None:
         assert_same(made, wanted, scale=2e-5)
 
 
-def turned(text: str, choices: str = ALWAYS) -> str:
+def compiled(text: str, choices: str = ALWAYS) -> str:
     return sx.compile(text, options=sx.CompileOptions(choices=choices)).ir("stablehlo")
 
 
@@ -149,10 +149,10 @@ def test_transposes_are_left_at_the_edges() -> None:
         x = sx.max(x, sx.broadcast(network.b.constant(np.float32(0)), x.shape.dimensions)) + x
     mean = sx.reduce(x, network.b.constant(np.float32(0)), sx.add, [2, 3])
     text = str(network.b.build(mean))
-    made = turned(text, "usual")
+    made = compiled(text, "usual")
     assert re.findall(r"stablehlo.transpose.*-> (\S+)", made) == ["tensor<1x14x14x8xf32>"]
     assert made.count("[b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f]") == 4
-    assert "[b, f, 0, 1]" in turned(text, NEVER)
+    assert "[b, f, 0, 1]" in compiled(text, NEVER)
 
 
 def gradient() -> str:
@@ -192,11 +192,11 @@ def test_a_network_in_a_loop() -> None:
 
 
 def test_gradients_of_weights_stay() -> None:
-    assert "transpose" not in turned(gradient())
+    assert "transpose" not in compiled(gradient())
 
 
 def test_a_result_that_a_branch_reads() -> None:
-    """An operation in a region reads the turned array."""
+    """An operation in a region reads the channels-last array."""
     text = """
     func.func @main(%p: tensor<i1>, %x: tensor<1x2x3x4xf32>, %w: tensor<2x2x1x1xf32>) -> tensor<1x2x3x4xf32> {
       %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {}
