@@ -202,16 +202,17 @@ sys.exit(run.main(["large.mlir"]))
 """Runs a program, and limits the address space (`ulimit -v`) before the summary of its result."""
 
 
-@pytest.mark.parametrize("mebibytes", [0, 64])
+# With nothing at all left, the C library ends the process when it first needs a thread's variables of a library.
+@pytest.mark.parametrize("mebibytes", [1, 64])
 def test_the_summary_of_a_result_without_memory(mebibytes: int) -> None:
-    """It takes no copy of 48 MiB of bytes as f64, which are 384; where there is no memory at all, a line says so."""
+    """It takes no copy of 48 MiB of bytes as f64, which are 384; where a block of 2 MiB is too large, a line says so."""
     count = 48 << 20
     body = f"%0 = stablehlo.iota dim = 0 : tensor<{count}xi8> return %0 : tensor<{count}xi8>"
     Path("large.mlir").write_text(f"func.func @main() -> tensor<{count}xi8> {{ {body} }}")
     command = [sys.executable, "-c", LIMITED, str(mebibytes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
-    if mebibytes:
+    if mebibytes > 1:
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1].split() == ["0", f"s8[{count}]", "-128", "-0.5", "127", "0"]
     else:
