@@ -205,7 +205,7 @@ sys.exit(run.main(["large.mlir"]))
 # With nothing at all left, the C library ends the process when it first needs a thread's variables of a library.
 @pytest.mark.parametrize("mebibytes", [1, 64])
 def test_the_summary_of_a_result_without_memory(mebibytes: int) -> None:
-    """It takes no copy of 48 MiB of bytes as f64, which are 384; where a block of 2 MiB is too large, a line says so."""
+    """It takes no copy of 48 MiB of bytes as f64, which are 384; where not even 2 MiB are left, a line says so."""
     count = 48 << 20
     body = f"%0 = stablehlo.iota dim = 0 : tensor<{count}xi8> return %0 : tensor<{count}xi8>"
     Path("large.mlir").write_text(f"func.func @main() -> tensor<{count}xi8> {{ {body} }}")

@@ -99,7 +99,7 @@ class SharedFunctions:
                 self._emit(spec, symbols[key], elements, len(numbers))
             else:
                 symbols[key] = self._in_session(session, spec, elements, len(numbers), of_library)
-        func.CallOp([], symbols[key], [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
+        func.CallOp([], symbols[key], [*(self.opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
 
     def _in_session(
         self, session: EarlyCode, spec: SharedFunction, elements: Sequence[ir.Type], count: int, of_library: bool
@@ -143,7 +143,7 @@ class SharedFunctions:
         with cg.emitting(made, self._target):
             spec.emit(self, arguments[: len(elements)], arguments[len(elements) :])
 
-    def _opened(self, buffer: Value) -> ir.Value:
+    def opened(self, buffer: Value) -> ir.Value:
         """Cast a buffer to the nominal extent; emitted once, next to the buffer's def."""
         found = self._open.get(buffer.ssa)
         if found is None:

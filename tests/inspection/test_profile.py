@@ -169,8 +169,9 @@ def test_the_summary_has_twenty_lines_at_most():
     lines = str(profile).splitlines()
     assert len(lines) <= 20
     assert sum("bound: " in line for line in lines) == 5
-    assert any("no emitter took it: it holds arithmetic on complex numbers" in line for line in lines)
     assert any(" other kernels" in line for line in lines)
+    # Which five are the slowest is the machine's affair.
+    assert "no emitter took it: it holds arithmetic on complex numbers" in profile.text(all=True)
 
 
 def test_the_whole_table_and_a_pattern(loop):

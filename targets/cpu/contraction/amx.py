@@ -15,7 +15,7 @@ from mlir.dialects import memref
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.cpu.contraction.dot_instructions import MultiplyAdd, broadcast_group, load_group
+from stablexla.targets.cpu.contraction.dot_instructions import DotInstruction, as_bits, broadcast_group, load_group
 
 ROWS = 16
 LANES = 16
@@ -23,7 +23,7 @@ BLOCK = 2 * ROWS
 """Rows and columns of the accumulator block: two by two tiles, the most that eight tile registers allow."""
 
 # Location of 16 rows of 64 bytes: buffer, index of the first, and the row stride, in units.
-TileRows = tuple[Value, Value, int]
+TileRows = tuple[Value, Value, Index]
 
 
 class MatrixTiles(Protocol):
@@ -35,8 +35,11 @@ class MatrixTiles(Protocol):
     def step(self, a: Sequence[TileRows], b: Sequence[TileRows], sums: Sequence[Value]) -> list[Value]:
         """Accumulate the products of two tiles of lhs with two of rhs."""
 
-    def store(self, sums: Sequence[Value], to: Value) -> None:
-        """Store the accumulators as rows of `BLOCK`."""
+    def load(self, buffer: Value, at: Index, stride: Index) -> list[Value]:
+        """Load the accumulators from `BLOCK` rows, a stride apart."""
+
+    def store(self, sums: Sequence[Value], to: Value, at: Index = 0, stride: Index = BLOCK) -> None:
+        """Store the accumulators as `BLOCK` rows, a stride apart."""
 
 
 def accumulate_tiles(
@@ -48,7 +51,7 @@ def accumulate_tiles(
     return k.results
 
 
-def make_tiles(product: MultiplyAdd, sums: ir.Type) -> MatrixTiles:
+def make_tiles(product: DotInstruction, sums: ir.Type) -> MatrixTiles:
     """Return the implementation that the product requires; to be called at the top of a kernel."""
     return _Vectors(product, sums) if product.emulated else _Amx(product, sums)
 
@@ -56,7 +59,7 @@ def make_tiles(product: MultiplyAdd, sums: ir.Type) -> MatrixTiles:
 class _Amx:
     """Tiles in the processor's tile registers, by the `amx` dialect."""
 
-    def __init__(self, product: MultiplyAdd, sums: ir.Type) -> None:
+    def __init__(self, product: DotInstruction, sums: ir.Type) -> None:
         self._product = product
         element = {"tiles_bf16": "bf16", "tiles_f16": "f16"}.get(product.name, "i8")
         self._unit = ir.Type.parse(f"!amx.tile<{ROWS}x{LANES * product.group}x{element}>")
@@ -78,17 +81,25 @@ class _Amx:
         return _operation("amx.tile_muli", [a, b, sums], self._sums, flags)
 
     def _load(self, lines: TileRows) -> Value:
-        buffer, at, stride = lines
-        zero = cg.index(0)
-        view = _view(buffer, at, stride, LANES * self._product.group)
-        return _operation("amx.tile_load", [view, zero, zero], self._unit, _segments(1, 2, 0))
+        return self._load_as(self._unit, *lines, LANES * self._product.group)
 
-    def store(self, sums: Sequence[Value], to: Value) -> None:
+    def _load_as(self, type_: ir.Type, buffer: Value, at: Index, stride: Index, columns: int) -> Value:
         zero = cg.index(0)
-        for number, value in enumerate(sums):
-            i, j = divmod(number, 2)
-            view = _view(to, cg.index((i * BLOCK + j) * LANES), BLOCK, LANES)
+        return _operation("amx.tile_load", [_view(buffer, at, stride, columns), zero, zero], type_, _segments(1, 2, 0))
+
+    def load(self, buffer: Value, at: Index, stride: Index) -> list[Value]:
+        return [self._load_as(self._sums, buffer, place, stride, LANES) for place in _quarters(at, stride)]
+
+    def store(self, sums: Sequence[Value], to: Value, at: Index = 0, stride: Index = BLOCK) -> None:
+        zero = cg.index(0)
+        for value, place in zip(sums, _quarters(at, stride), strict=True):
+            view = _view(to, place, stride, LANES)
             _operation("amx.tile_store", [view, zero, zero, value], None, _segments(1, 2, 1, 0))
+
+
+def _quarters(at: Index, stride: Index) -> list[Value]:
+    """Emit the offsets of the four accumulators in `BLOCK` rows."""
+    return [cg.index(stride) * (i * ROWS) + at + j * LANES for i in range(2) for j in range(2)]
 
 
 def _operation(
@@ -104,20 +115,21 @@ def _segments(*sizes: int) -> dict[str, ir.Attribute]:
     return {"operandSegmentSizes": ir.DenseI32ArrayAttr.get(sizes)}
 
 
-def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
+def _view(buffer: Value, at: Index, stride: Index, columns: int) -> Value:
     """View 16 rows of a flat buffer as a matrix."""
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    layout = ir.StridedLayoutAttr.get(dynamic, [stride, 1])
+    dynamic, known = ir.ShapedType.get_dynamic_stride_or_offset(), cg.known(stride)
+    step = dynamic if known is None else known
+    layout = ir.StridedLayoutAttr.get(dynamic, [step, 1])
     type_ = ir.MemRefType.get([ROWS, columns], buffer.element, layout=layout)
     made = memref.reinterpret_cast(
         type_,
         buffer.ssa,
-        [at.ssa],
+        [cg.index(at).ssa],
         [],
-        [],
+        [] if known is not None else [cg.index(stride).ssa],
         static_offsets=[dynamic],
         static_sizes=[ROWS, columns],
-        static_strides=[stride, 1],
+        static_strides=[step, 1],
     )
     return Value(made)
 
@@ -125,7 +137,7 @@ def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
 class _Vectors:
     """Emulation by vectors: the accumulators lie in a buffer of their own, as `store` leaves them."""
 
-    def __init__(self, product: MultiplyAdd, sums: ir.Type) -> None:
+    def __init__(self, product: DotInstruction, sums: ir.Type) -> None:
         self._product = product
         self._sums = cg.alloca(BLOCK * BLOCK, sums)
         self._lanes = 4
@@ -146,11 +158,17 @@ class _Vectors:
         with cg.loop(0, ROWS) as row, cg.loop(0, LANES, lanes) as column:
             place = row.iv * BLOCK + column.iv + base
             with cg.loop(0, LANES, 1, [cg.load(self._sums, place, lanes)]) as g:
-                units = load_group(self._product, a[0], row.iv * a[2] + a[1] + g.iv * group)
+                units = as_bits(load_group(self._product, a[0], row.iv * a[2] + a[1] + g.iv * group))
                 columns = cg.load(b[0], g.iv * b[2] + b[1] + column.iv * group, lanes * group)
                 g.yields(self._product.multiply_add(broadcast_group(units, lanes), columns, g.args[0]))
             cg.store(g.results[0], self._sums, place)
 
-    def store(self, sums: Sequence[Value], to: Value) -> None:
-        with cg.loop(0, BLOCK * BLOCK, self._lanes) as i:
-            cg.store(cg.load(self._sums, i.iv, self._lanes), to, i.iv)
+    def load(self, buffer: Value, at: Index, stride: Index) -> list[Value]:
+        with cg.loop(0, BLOCK) as r, cg.loop(0, BLOCK, self._lanes) as i:
+            value = cg.load(buffer, r.iv * stride + at + i.iv, self._lanes)
+            cg.store(value, self._sums, r.iv * BLOCK + i.iv)
+        return []
+
+    def store(self, sums: Sequence[Value], to: Value, at: Index = 0, stride: Index = BLOCK) -> None:
+        with cg.loop(0, BLOCK) as r, cg.loop(0, BLOCK, self._lanes) as i:
+            cg.store(cg.load(self._sums, r.iv * BLOCK + i.iv, self._lanes), to, r.iv * stride + at + i.iv)

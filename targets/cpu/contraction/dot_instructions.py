@@ -101,11 +101,20 @@ def choose_multiply_add(c: Contraction, target: CpuTarget) -> MultiplyAdd | None
     return _choose_bytes(a, b, target) or _choose_pairs(a, b, target)
 
 
+def without_tiles(target: CpuTarget) -> CpuTarget:
+    """Return the target without AMX."""
+    return replace(target, features=tuple(f for f in target.features if not f.startswith("amx")))
+
+
+def with_pairs_alone(target: CpuTarget) -> CpuTarget:
+    """Return the target with no dot-product instruction but that on pairs of integers."""
+    return replace(target, features=tuple(f for f in target.features if f == "sse2"))
+
+
 def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget) -> MultiplyAdd:
     """Replace tiles, which need whole tiles, and bytes, which need lhs changed, by a product on vectors alone."""
     if product.is_tiles or product.offset:
-        without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
-        return choose_multiply_add(c, without) or f32_multiply_add(c) or product
+        return choose_multiply_add(c, with_pairs_alone(target)) or f32_multiply_add(c) or product
     return product
 
 
@@ -125,9 +134,9 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
     features = target.features
     tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
     if tiles in features and "amx_tile" in features:
-        return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, _bits, _bits)
+        return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, as_bits, as_bits)
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
-        return MultiplyAdd("bf16", "i16", target.emulated, _bits, _bits)
+        return MultiplyAdd("bf16", "i16", target.emulated, as_bits, as_bits)
     return None
 
 
@@ -144,12 +153,10 @@ def plain_multiply_add(c: Contraction) -> MultiplyAdd:
     return MultiplyAdd("plain", str(compute), False, a, b)
 
 
-def _bits(value: Value) -> Value:
-    return cg.bitcast(value, ir.IntegerType.get_signless(16)) if cg.is_float(value.type) else value
-
-
-def _as_it_is(value: Value) -> Value:
-    return value
+def as_bits(value: Value) -> Value:
+    """Return narrow floats as the integers of their bits; integers as they are."""
+    narrow = cg.is_float(value.type) and cg.bits_of(value.type) == 16
+    return cg.bitcast(value, ir.IntegerType.get_signless(16)) if narrow else value
 
 
 # --- integers -----------------------------------------------------------------------------------------------
@@ -219,13 +226,13 @@ def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None
     if (a.bits, b.bits) != (8, 8):
         return None
     if {"amx_tile", "amx_int8"} <= set(features):
-        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, _as_it_is, _as_it_is)
+        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, as_bits, as_bits)
     wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
     if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
         return None
     if a.signed:
-        return MultiplyAdd("bytes", "i8", target.emulated, lambda v: v ^ -128, _as_it_is, offset=128)
-    return MultiplyAdd("bytes", "i8", target.emulated, _as_it_is, _as_it_is)
+        return MultiplyAdd("bytes", "i8", target.emulated, lambda v: v ^ -128, as_bits, offset=128)
+    return MultiplyAdd("bytes", "i8", target.emulated, as_bits, as_bits)
 
 
 # --- instructions -------------------------------------------------------------------------------------------
@@ -348,7 +355,7 @@ def interleave_lanes(rows: list[Value]) -> Value:
     """Interleave the rows lane by lane: r0[0] r1[0] ... r0[1] r1[1] ..."""
     if len(rows) == 1:
         return rows[0]
-    rows = [_bits(row) for row in rows]  # LLVM would convert narrow floats in order to shuffle them
+    rows = [as_bits(row) for row in rows]  # LLVM would convert narrow floats in order to shuffle them
     halves = [interleave_lanes(rows[0::2]), interleave_lanes(rows[1::2])]
     count = halves[0].lanes
     return cg.shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])

@@ -29,6 +29,7 @@ from stablexla.targets.cpu.convolution.micro_kernel import (
 )
 from stablexla.targets.cpu.convolution.packing import LhsPacking
 from stablexla.targets.cpu.convolution.plan import reads_in_place
+from stablexla.targets.cpu.convolution.tiles import TilesMicroKernel
 from stablexla.targets.cpu.convolution.weights import pack_weight_panel
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
@@ -240,7 +241,9 @@ class ImplicitGemmItem(ConvolutionItem):
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
-        call_pixel_micro_kernel(self.shared, self._kernel(more=more), replace(sums, pixels=pixels))
+        kernel = self._kernel(more=more)
+        tiles = TilesMicroKernel(kernel.units, more) if kernel.units.product.is_tiles else None
+        call_pixel_micro_kernel(self.shared, tiles or kernel, replace(sums, pixels=pixels))
 
     def _kernel(self, *, more: bool = False) -> PixelMicroKernel:
         units, height = self.sizes.units, self.sizes.height

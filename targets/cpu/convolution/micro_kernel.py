@@ -16,7 +16,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.compensated import BLOCK
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.cpu.contraction.dot_instructions import load_group
+from stablexla.targets.cpu.contraction.dot_instructions import as_bits, load_group
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
@@ -135,7 +135,7 @@ class PixelSums:
     line: Index | None = None
 
 
-def call_pixel_micro_kernel(shared: SharedFunctions, kernel: PixelMicroKernel, sums: PixelSums) -> None:
+def call_pixel_micro_kernel(shared: SharedFunctions, kernel: SharedFunction, sums: PixelSums) -> None:
     """Call the micro-kernel: sums of pixels over the window, by one panel of output features.
 
     The last tile overlaps the one before; with fewer pixels than one tile, sums of pixels behind the last are stored
@@ -186,7 +186,7 @@ class PixelMicroKernel(SharedFunction):
         blocks = _Blocks(len(places), zero) if self.in_blocks else None
         with cg.loop(0, count, tile.rows) as iteration:
             at = iteration.iv if more else cg.maximum(cg.minimum(iteration.iv, count - tile.rows), 0)
-            starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
+            starts = [offset_at(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
 
             def place(r: int, v: int, at: Value = at) -> Value:
                 return (at + r) * out_stride + out_at + v * lanes
@@ -196,7 +196,7 @@ class PixelMicroKernel(SharedFunction):
                 blocks.clear()
                 inits.append(cg.index(0))
             with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
-                a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
+                a, b = (offset_at(taps, window.iv * 2 + side) for side in (0, 1))
                 rows, line = [start + a for start in starts], b + weights_at
 
                 def add(
@@ -205,7 +205,7 @@ class PixelMicroKernel(SharedFunction):
                     with cg.loop(first, last, units.group, inits, most=0) as k:
                         sums = multiply_add(
                             tile,
-                            lambda r: load_group(units.product, lhs, rows[r] + k.iv * step),
+                            lambda r: as_bits(load_group(units.product, lhs, rows[r] + k.iv * step)),
                             lambda v: cg.load(weights, k.iv * width + line + v * vector, vector),
                             k.args,
                             units.product.multiply_add,
@@ -263,7 +263,8 @@ class _Blocks:
         self.sums.take(self.block, self.size, self.lanes)
 
 
-def _offset(table: Value, at: Index) -> Value:
+def offset_at(table: Value, at: Index) -> Value:
+    """Emit an entry of a table."""
     return cg.cast_index(cg.load(table, at), ir.IndexType.get())
 
 

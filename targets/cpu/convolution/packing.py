@@ -19,9 +19,11 @@ from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import ToPairs
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
-from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.convolution.units import AsStored, ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
+# The largest side of an in-register transpose: of narrow elements not the registers' lanes.
+SQUARE = 16
 # (address, lanes) -> the elements there.
 ElementLoad = Callable[..., Value]
 
@@ -38,7 +40,7 @@ class UnitConversion:
 
     steps: Conversion
     units: ConvolutionUnits
-    widen: ToPairs | None
+    widen: ToPairs | AsStored | None
 
     @property
     def packed(self) -> ir.Type:
@@ -107,10 +109,10 @@ class LhsRows:
     along: int
     lines: bool = False
 
-    def kind(self, units: ConvolutionUnits) -> str:
+    @property
+    def kind(self) -> str:
         """Return how they are loaded: contiguous runs, in-register transposes, or single elements, perhaps padded."""
-        squares = self.step == 1 and units.group == 1
-        kind = "runs" if self.along == 1 or self.features == 1 else "squares" if squares else "elements"
+        kind = "runs" if self.along == 1 or self.features == 1 else "squares" if self.step == 1 else "elements"
         return kind if self.width == self.features else f"padded_{kind}"
 
 
@@ -130,7 +132,7 @@ def pack_rows(functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsR
         spec = _CopyLines(kind, factor.conversion)
         functions.call(spec, [factor.buffer, buffer], [*given, rows.step, features, rows.along, to])
         return
-    elements, step, kind = rows.elements, rows.step, rows.kind(factor.conversion.units)
+    elements, step, kind = rows.elements, rows.step, rows.kind
     if kind == "runs" and step == features:  # without padding
         # Contiguous elements are one run.
         elements, step, features = 1, 0, cg.index(elements) * features
@@ -163,7 +165,8 @@ class _CopyRows(SharedFunction):
             else:
                 whole = cg.index(0)
                 if self.kind.endswith("squares"):
-                    whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), lanes)
+                    side = min(lanes, SQUARE)
+                    whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), side)
                 with cg.loop(whole, features) as f, cg.loop(0, elements) as i:
                     cg.store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
             if self.kind.startswith("padded"):

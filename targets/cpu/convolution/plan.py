@@ -13,9 +13,10 @@ from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
 from stablexla.targets.codegen.sizes import balanced, rounded_up
+from stablexla.targets.cpu.contraction.amx import BLOCK
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
 from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
-from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits, plain_units, units_of
 
 # Bytes on an item's stack: packed lhs under its windows, and staged sums.
 LHS_BYTES = Gate("convolution.lhs-bytes", 160 << 10, eager=2048)
@@ -151,11 +152,13 @@ def plan_convolution(
     convolved: MatchedConvolution, target: CpuTarget
 ) -> tuple[ConvolutionSizes, ConvolutionPlan] | None:
     """Plan a convolution, with the sizes planned from; None where an item would need too much memory."""
-    sizes = ConvolutionSizes(convolved, target, units_of(convolved.contraction, 1, target))
+    sizes = ConvolutionSizes(convolved, target, plain_units(convolved))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
     if plan is None:
-        units = units_of(convolved.contraction, convolved.inputs.extent, target)
-        sizes = ConvolutionSizes(convolved, target, units)
+        # The lanes of few output features are pixels, which no instruction on groups of features has.
+        few = convolved.outputs <= FEW_OUTPUTS() and cg.is_float(sizes.units.sums)
+        if not few:
+            sizes = ConvolutionSizes(convolved, target, units_of(convolved, target))
         plan = _plan_of_features(sizes)
     return None if plan is None else (sizes, plan)
 
@@ -166,7 +169,7 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     if across is not None:
         return across
     c, target = sizes.convolved, sizes.target
-    tile = choose_pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
+    tile = _tile_of_features(sizes)
     panel = tile.vectors * sizes.lanes
     features = _part(sizes, PANEL_BYTES() // (c.taps * panel * sizes.bytes))
     rounds = _rounds(sizes, tile, features)
@@ -198,6 +201,12 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
     plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
     return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
+
+
+def _tile_of_features(sizes: ConvolutionSizes) -> RegisterTile:
+    if sizes.units.product.is_tiles:
+        return RegisterTile(BLOCK, max(1, BLOCK // sizes.lanes))
+    return choose_pixel_tile(sizes.convolved.outputs, sizes.lanes, sizes.target.num_vector_registers)
 
 
 def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
@@ -376,7 +385,7 @@ def _in_blocks(extent: int, most: int, wanted: int) -> int:
 
 
 def _part(sizes: ConvolutionSizes, most: int) -> int:
-    """Return the largest divisor of the input features, at most `most`, that splits no group; else all of them."""
-    extent, group = sizes.convolved.inputs.extent, sizes.units.group
-    whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
+    """Return the largest divisor of the input features, at most `most`, that splits no step; else all of them."""
+    extent, step = sizes.convolved.inputs.extent, sizes.units.step
+    whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % step == 0)
     return next(whole, extent)

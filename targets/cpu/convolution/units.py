@@ -1,25 +1,45 @@
 """Packed element types of convolutions: the accumulator type, or groups of adjacent input features.
 
-Pairs of 16-bit integers have an instruction that multiplies and adds them (see `products`).
+Groups have an instruction that multiplies and adds them: pairs of 16-bit integers or of bf16, or AMX tiles
+(`stablexla.targets.cpu.contraction.dot_instructions`).
 """
 
 from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
+from stablexla.targets.codegen.match.contraction import ContractionOperand
+from stablexla.targets.codegen.match.convolution import MatchedConvolution
 from stablexla.targets.codegen.match.epilogue import accumulator_type
+from stablexla.targets.codegen.sizes import rounded_up
+from stablexla.targets.cpu.contraction.amx import LANES
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     DotInstruction,
     ToPairs,
+    as_bits,
     choose_multiply_add,
     pairs_of,
+    with_pairs_alone,
+    without_tiles,
 )
-from stablexla.targets.cpu.contraction.dot_instructions import vector_multiply_add as without_tiles
+
+# With fewer input features, most of a tile would be padding.
+TILES_FEATURES = Gate("convolution.tiles-features", 16, eager=1)
+
+
+@dataclass(frozen=True)
+class AsStored:
+    """Conversion of elements that are packed as they are stored, floats as the integers of their bits."""
+
+    def __call__(self, value: Value) -> Value:
+        """Emit the conversion of a scalar or a vector."""
+        return as_bits(value)
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,11 @@ class ConvolutionUnits:
         return self.product.group
 
     @property
+    def step(self) -> int:
+        """Features of one iteration of the micro-kernel."""
+        return self.group * (LANES if self.product.is_tiles else 1)
+
+    @property
     def bytes(self) -> int:
         """Size of a packed element."""
         return cg.bits_of(self.type) // 8
@@ -57,31 +82,55 @@ class ConvolutionUnits:
         return f"{'emulated_' * self.product.emulated}{self.product.name}_{self.sums}"
 
     def slots(self, features: int) -> int:
-        """Return the packed elements of so many features, padded to whole groups."""
-        return -(-features // self.group) * self.group
+        """Return the packed elements of so many features, padded to whole steps."""
+        return rounded_up(features, self.step)
 
     def lanes(self) -> int:
         """Return the packed elements in a vector."""
         return cg.lanes_of(self.sums) * self.group
 
-    def widen(self, operand: ContractionOperand, sum_type: ir.Type) -> ToPairs | None:
+    def widen(self, operand: ContractionOperand, sum_type: ir.Type) -> ToPairs | AsStored | None:
         """Return the conversion of an operand's element to a packed one; None to the accumulator type."""
-        return None if self.product.is_plain else pairs_of(operand, sum_type)
+        if self.product.is_plain:
+            return None
+        return pairs_of(operand, sum_type) if self.product.name == "pairs" else AsStored()
 
     def stays(self, operand: ContractionOperand) -> bool:
         """Whether elements are stored as they are packed."""
         if self.product.is_plain:
             return not operand.conversion and operand.element == self.sums
+        if self.product.name != "pairs":
+            return True
         widened = [op.name for op in operand.conversion] in (["arith.extsi"], [])
         return widened and operand.element == self.type
 
 
-def units_of(contraction: Contraction, features: int, target: CpuTarget) -> ConvolutionUnits:
-    """Choose pairs where the integers fit them and there are several features; else single elements."""
-    sums = accumulator_type(contraction)
-    product = choose_multiply_add(contraction, target) if features > 1 and cg.bits_of(sums) == LANE_BITS else None
-    if product is not None and product.name != "pairs":
-        product = without_tiles(product, contraction, target)
-    if product is None or product.name != "pairs":
-        return ConvolutionUnits(sums, DotInstruction("plain", str(sums), False))
-    return ConvolutionUnits(sums, product.instruction)
+def plain_units(convolved: MatchedConvolution) -> ConvolutionUnits:
+    """Return single elements of the accumulator type."""
+    sums = accumulator_type(convolved.contraction)
+    return ConvolutionUnits(sums, DotInstruction("plain", str(sums), False))
+
+
+def units_of(convolved: MatchedConvolution, target: CpuTarget) -> ConvolutionUnits:
+    """Choose groups of features where an instruction multiplies them, and there are several; else single elements."""
+    c, features, plain = convolved.contraction, convolved.inputs.extent, plain_units(convolved)
+    if features == 1 or cg.bits_of(plain.sums) != LANE_BITS:
+        return plain
+    product = choose_multiply_add(c, target)
+    if product is not None and product.is_tiles and features < TILES_FEATURES():
+        product = choose_multiply_add(c, without_tiles(target))
+    if product is not None and product.name != "pairs" and (product.offset or not _packs_by_vectors(convolved, target)):
+        product = choose_multiply_add(c, with_pairs_alone(target))
+    return plain if product is None else ConvolutionUnits(plain.sums, product.instruction)
+
+
+def _packs_by_vectors(convolved: MatchedConvolution, target: CpuTarget) -> bool:
+    """Whether weights are contiguous along output or input features, or, all of them, for each output feature."""
+    if 1 in (convolved.contraction.n.b, convolved.inputs.b):
+        return True
+    stride = convolved.window
+    dense = convolved.inputs.b == stride
+    for d in (*convolved.outer, convolved.last):
+        stride //= d.window
+        dense = dense and (d.window == 1 or d.b == stride)
+    return dense and convolved.window * convolved.inputs.extent >= target.vector_bits // LANE_BITS

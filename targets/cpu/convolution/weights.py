@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -15,7 +16,7 @@ from stablexla.targets.codegen.match.convolution import MatchedConvolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
-from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.convolution.units import AsStored, ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
@@ -147,8 +148,16 @@ def copy_weight_panel(
     units = factor.conversion.units
     lines = features * (nest[0][0] if nest else 1)
     dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(factor.conversion.packed) and units.group == 1:
-        _copy_window_lines(shared, factor, panel, buffer, to)
+    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(units.sums) and (units.group == 1 or nest):
+        if units.group == 1:
+            _copy_window_lines(shared, factor, panel, buffer, to)
+            return
+        turned = cg.alloca(lines * p.width, units.type)
+        _copy_window_lines(shared, factor, panel, turned, 0)
+        factor = ConvolutionOperand(turned, UnitConversion((), units, AsStored()))
+        taps = ((nest[0][0], features * p.width),)
+        panel = replace(p, at=0, columns=cg.index(p.width), taps=taps, along_outputs=1, along_inputs=p.width)
+        copy_weight_panel(shared, factor, panel, buffer, to)
         return
     if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
         slots = features = features * nest[0][0]
@@ -201,7 +210,7 @@ class _PackTaps(SharedFunction):
 def _copy_window_lines(
     shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
 ) -> None:
-    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them."""
+    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them, not in groups."""
     nest = panel.nest
     numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
     shared.call(_PackWindows(panel.width, factor.conversion), [factor.buffer, buffer], numbers)
@@ -225,7 +234,7 @@ class _PackWindows(SharedFunction):
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         source, out = buffers
         at, columns, features, window, along, to = numbers
-        read, lanes, count = self.conversion.loads(source), cg.lanes_of(self.conversion.packed), features * window
+        read, lanes, count = self.conversion.loads(source), cg.lanes_of(self.conversion.units.sums), features * window
         with cg.loop(0, self.width, lanes) as first, cg.loop(0, count, lanes) as block:
             starts = [cg.minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
             line = cg.minimum(block.iv, count - lanes)

@@ -338,6 +338,9 @@ PROGRAMS: dict[str, Program] = {
     "convolution-deep": Product(convolved(), (whole(1, 9, 9, 64), whole(3, 3, 64, 16))),
     "convolution-wide": Product(convolved(0), (whole(1, 5, 5, 8), whole(1, 1, 8, 300))),
     "convolution-dilated": Product(convolved(2, lhs_dilation=2), (whole(1, 8, 8, 8), whole(3, 3, 8, 16))),
+    "convolution-of-bytes": Product(
+        convolved(), (whole(2, 9, 12, 8).astype(np.int8), whole(3, 3, 8, 24).astype(np.int8))
+    ),
     "pointwise": Product(convolved(0), (whole(2, 6, 6, 16), whole(1, 1, 16, 16))),
     "depthwise": Product(convolved(groups=96), (whole(1, 10, 10, 96), whole(3, 3, 1, 96))),
     "windows": Program(windows(1, 5), (whole(6, 40),)),

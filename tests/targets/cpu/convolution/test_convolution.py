@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import mlir.ir as ir
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.element_types import element_type
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.convolution import plan as convolution_plan
+from stablexla.targets.cpu.convolution import units as convolution_units
 from tests.comparison import assert_same
 from tests.ops.convolution_reference import convolve, wide
 from tests.programs import run
@@ -22,6 +24,19 @@ from tests.targets.cpu.harness import compile_kernel
 from tests.targets.grouping.stages import outlined
 
 NHWC = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
+
+
+# Types of sums, by the kinds of types that are narrower; ml_dtypes has the kind V.
+SUMS = {"i": np.dtype(np.int32), "u": np.dtype(np.uint32), "f": np.dtype(np.float32), "V": np.dtype(np.float32)}
+# What a machine has, an element type, and the instruction that is taken.
+INSTRUCTIONS = {
+    "tiles bf16": (("amx_bf16", "amx_tile", "sse2"), ml_dtypes.bfloat16),
+    "tiles f16": (("amx_fp16", "amx_tile", "sse2"), np.float16),
+    "tiles ss": (("amx_int8", "amx_tile", "sse2"), np.int8),
+    "tiles uu": (("amx_int8", "amx_tile", "sse2"), np.uint8),
+    "bf16": (("avx512_bf16", "sse2"), ml_dtypes.bfloat16),
+    "pairs": (("avx512_vnni", "avx_vnni", "sse2"), np.int8),
+}
 
 
 class Drawn:
@@ -65,14 +80,14 @@ class Drawn:
         self.window["rhs_dilation"].append(dilations[1])
 
     def _normal(self, shape: list[int]) -> np.ndarray:
-        if self.dtype.kind == "f":
+        if self.dtype.kind not in "iu":
             return self.rng.normal(size=shape).astype(self.dtype)
         limits = np.iinfo(self.dtype)
         return self.rng.integers(limits.min, limits.max + 1, shape, self.dtype)
 
     @property
     def sums(self) -> Any:
-        return self.dtype if self.dtype.kind == "f" else np.dtype(f"{self.dtype.kind}4")
+        return self.dtype if self.dtype.kind == "f" and self.dtype.itemsize > 2 else SUMS[self.dtype.kind]
 
     @property
     def expected(self) -> np.ndarray:
@@ -95,12 +110,16 @@ class Drawn:
             preferred_element_type=element_type(self.sums),
         )
 
+    def kernels(self, computation: sx.XlaComputation) -> str:
+        """The program in kernels."""
+        return str(outlined(str(computation)))
+
     def check_alone(self, target: CpuTarget | None = None) -> None:
         """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
         b = sx.XlaBuilder("test")
         shapes = (sx.Shape(element_type(a.dtype), a.shape) for a in (self.lhs, self.rhs))
         root = self.make(b, *(b.parameter(i, shape) for i, shape in enumerate(shapes)))
-        text = str(outlined(str(b.build(root))))
+        text = self.kernels(b.build(root))
         if 'stablexla.kernel = "convolution"' not in text:
             return
         text, order = kernel_alone(text)
@@ -161,6 +180,103 @@ def test_integers_in_pairs(dtype: Any, seed: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("seed", range(308, 312))
 def test_pairs_without_their_instruction(seed: int) -> None:
     Drawn(seed, np.int8).check_alone(replace(host_target(), features=("sse2",), emulated=True))
+
+
+def machine(instruction: str) -> CpuTarget:
+    """One that has the instruction, written out in vectors."""
+    return replace(host_target(), vector_bits=512, features=INSTRUCTIONS[instruction][0], emulated=True)
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+@pytest.mark.parametrize("seed", range(320, 332))
+def test_groups_of_features(instruction: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any order of dimensions, with windows of any kind; pixels of a tile that are and are not evenly spaced."""
+    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    if seed % 2:
+        cut_small(monkeypatch)
+    Drawn(seed, INSTRUCTIONS[instruction][1]).check_alone(machine(instruction))
+
+
+@pytest.mark.parametrize("instruction", [name for name in INSTRUCTIONS if name.startswith("tiles")])
+@pytest.mark.parametrize("seed", range(332, 338))
+def test_tiles_of_this_machine(instruction: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor's own, where it has them."""
+    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    Drawn(seed, INSTRUCTIONS[instruction][1]).check_alone()
+
+
+class Layer(Drawn):
+    """A layer of 33 output features, features last, of two images."""
+
+    def __init__(self, dtype: Any, features: int, width: int, stride: int, kernel: str = "HWIO") -> None:
+        self.dtype, self.rng = np.dtype(dtype), np.random.default_rng(features)
+        self.numbers = sx.ConvDimensionNumbers.of("NHWC", kernel, "NHWC")
+        self.feature_groups = self.batch_groups = 1
+        self.window = {
+            "strides": [1, stride],
+            "padding": [(1, 1), (0, 2)],
+            "lhs_dilation": [1, 1],
+            "rhs_dilation": [1, 1],
+            "reversal": [False, False],
+        }
+        sizes = {"H": 3, "W": 3, "I": features, "O": 33}
+        self.lhs, self.rhs = self._normal([2, 5, width, features]), self._normal([sizes[letter] for letter in kernel])
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+@pytest.mark.parametrize("features", [2, 15, 16, 17, 32, 64, 70])
+@pytest.mark.parametrize(("width", "stride"), [(7, 1), (16, 1), (17, 1), (32, 2), (66, 2)])
+def test_layers_by_groups_of_features(
+    instruction: str, features: int, width: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one feature less than tiles need, as many and more; rows shorter than a tile, as long and longer."""
+    units = spy_on_plans("units_of", monkeypatch)
+    Layer(INSTRUCTIONS[instruction][1], features, width, stride).check_alone(machine(instruction))
+    few = features < 16 and instruction.startswith("tiles")
+    name = instruction.replace(" ", "_") if not few else "plain" if "f16" in instruction else "pairs"
+    assert {unit.product.name for unit in units} == {name}
+
+
+class Widened(Layer):
+    """One of bytes, of which one operand has a sign."""
+
+    def __init__(self, signed: int, features: int) -> None:
+        super().__init__(np.int8, features, 9, 1)
+        if signed:
+            self.lhs = self.lhs.view(np.uint8)
+        else:
+            self.rhs = self.rhs.view(np.uint8)
+
+    def make(self, b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return super().make(b, *(sx.convert_element_type(operand, "s32") for operand in (x, w)))
+
+    def kernels(self, computation: sx.XlaComputation) -> str:
+        return sx.compile(computation).ir("kernels")
+
+
+@pytest.mark.parametrize("features", [3, 4, 5, 24])
+@pytest.mark.parametrize(
+    ("instruction", "signed", "taken"),
+    [("tiles ss", 0, "tiles_su"), ("tiles ss", 1, "tiles_us"), ("pairs", 0, "pairs"), ("pairs", 1, "bytes")],
+)
+def test_bytes_of_which_one_has_a_sign(
+    instruction: str, signed: int, taken: str, features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instruction on vectors multiplies unsigned bytes of lhs by signed ones."""
+    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    units = spy_on_plans("units_of", monkeypatch)
+    Widened(signed, features).check_alone(machine(instruction))
+    assert units[-1].product.name == taken
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+@pytest.mark.parametrize("kernel", ["HWIO", "HWOI", "OIHW", "OHWI", "IOHW", "WHIO"])
+def test_orders_of_weights(instruction: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that vectors don't pack are single elements, and pairs of integers."""
+    units = spy_on_plans("units_of", monkeypatch)
+    Layer(INSTRUCTIONS[instruction][1], 24, 9, 1, kernel).check_alone(machine(instruction))
+    instead = "plain" if "f16" in instruction else "pairs"
+    assert units[-1].product.name == (instead if kernel == "IOHW" else instruction.replace(" ", "_"))
 
 
 @pytest.mark.parametrize("least", [1, 1000])
