@@ -43,10 +43,18 @@ class MatrixTiles(Protocol):
 
 
 def accumulate_tiles(
-    tiles: MatrixTiles, groups: Index, a: Callable[[int, Index], TileRows], b: Callable[[int, Index], TileRows]
+    tiles: MatrixTiles,
+    groups: Index,
+    a: Callable[[int, Index], TileRows],
+    b: Callable[[int, Index], TileRows],
+    ahead: Callable[[Index], None],
 ) -> list[Value]:
-    """Emit the K loop over `groups`, a multiple of 16, for `BLOCK` rows and columns; `a` and `b` locate tiles."""
+    """Emit the K loop over `groups`, a multiple of 16, for `BLOCK` rows and columns; `a` and `b` locate tiles.
+
+    `ahead` emits the prefetches of a step.
+    """
     with cg.loop(0, groups, LANES, tiles.zeros()) as k:
+        ahead(k.iv)
         k.yields(*tiles.step([a(0, k.iv), a(1, k.iv)], [b(0, k.iv), b(1, k.iv)], k.args))
     return k.results
 

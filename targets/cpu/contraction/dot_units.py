@@ -17,7 +17,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, SumState
 from stablexla.targets.codegen.sizes import balanced
-from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, MatrixTiles, TileRows, accumulate_tiles, make_tiles
+from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, ROWS, MatrixTiles, TileRows, accumulate_tiles, make_tiles
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
@@ -25,7 +25,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
 )
 from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, RhsBlock, Size
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, macro_kernel_loops
-from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines, pack_panels
+from stablexla.targets.cpu.contraction.packing import LINE, PackedPanels, PackingSource, pack_lines, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
 
 # With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
@@ -33,6 +33,8 @@ TILES_LHS_BYTES = Gate("dot-units.tiles-lhs-bytes", 256 << 10, eager=1024)
 TILES_DEPTH = Gate("dot-units.tiles-depth", 1024, eager=1)
 # Groups of k in a block elsewhere, at least.
 LEAST_DEPTH = Gate("dot-units.least-depth", 256, eager=1)
+# Bytes between lines of few cache sets, and columns for which packing lhs takes longer than that.
+SAME_SETS, FEW_COLUMNS = 2048, 128
 UNROLL = 4  # steps of k in one iteration
 
 
@@ -83,6 +85,7 @@ class _Blocking(Blocking):
     Attributes:
         step: groups in one iteration of the micro-kernel.
         line: groups from one packed row of lhs to the next.
+        in_place: whether tiles read lhs where it lies: whole tiles of rows that are contiguous along k.
     """
 
     unroll = True
@@ -104,6 +107,11 @@ class _Blocking(Blocking):
         self.product, self.step = product, step
         # A leading dimension that is no power of two: one tile's 16 lines would share few cache sets.
         self.line = depth + (LANES if product.is_tiles else 0)
+        as_stored = cg.bits_of(c.a.element) == cg.bits_of(product.unit_type) and c.k.a == 1
+        whole = c.m.extent % tile.rows == 0 and c.k.extent % (LANES * product.group) == 0
+        # Rows whose distance is a large power of two share few cache sets: they are packed where many columns read them.
+        near = c.m.a * cg.bits_of(c.a.element) // 8 % SAME_SETS != 0 or self.columns <= FEW_COLUMNS
+        self.in_place = product.is_tiles and as_stored and whole and near
 
     @property
     def packed_rhs(self) -> list[tuple[ir.Type, int]]:
@@ -151,21 +159,28 @@ class _Item(GemmItem):
         super().__init__(blocking, scene, packed)
         tile, self.product = blocking.tile, blocking.product
         tiles = math.ceil(min(blocking.rows, self.c.m.extent) / tile.rows)
-        self.tile_size = tile.rows * blocking.line * self.product.group
-        self.lhs = cg.alloca(tiles * self.tile_size, self.product.unit_type)
+        self.row = self.c.m.a if blocking.in_place else blocking.line * self.product.group
+        self.lhs_at = cg.index(0)
+        if blocking.in_place:
+            self.lhs = scene.inputs[self.c.a.number]
+        else:
+            self.lhs = cg.alloca(tiles * tile.rows * self.row, self.product.unit_type)
         self.spill = cg.alloca(tile.rows * blocking.width, scene.compute)
         self.matrix_tiles = make_tiles(self.product, scene.compute) if self.product.is_tiles else None
         self.allocate_rhs()
 
     def pack_lhs(self, at: Index, rows: Value, steps: Value) -> None:
         c, b, group = self.c, self.blocking, self.product.group
+        if b.in_place:
+            self.lhs_at = cg.index(at)
+            return
         source = PackingSource(self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps, self.product.a)
         pack_lines(PackedPanels(1, b.line * group, b.lanes, group), source, self.lhs, b.groups(steps) * group)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the register tiles; through the spill buffer, one piece of code for whole and remainder tiles."""
         b, tile, groups = self.blocking, self.blocking.tile, self.blocking.groups(size[2])
-        lhs = PackedOperand(self.lhs, 0, self.tile_size)
+        lhs = PackedOperand(self.lhs, self.lhs_at, tile.rows * self.row)
         rhs = PackedOperand(self.buffers[0], place.at(b.panel_size), b.panel_size)
         corrections = place.at(b.width)
 
@@ -185,12 +200,20 @@ class _Item(GemmItem):
         b, group = self.blocking, self.product.group
 
         def rows(number: int, g: Index) -> TileRows:
-            return left.buffer, (cg.index(g) + number * LANES * b.line) * group + left.at, b.line * group
+            return left.buffer, cg.index(g) * group + number * ROWS * self.row + left.at, self.row
 
         def columns(number: int, g: Index) -> TileRows:
             return right.buffer, (cg.index(g) * b.width + number * LANES) * group + right.at, b.width * group
 
-        tiles.store(accumulate_tiles(tiles, groups, rows, columns), self.spill)
+        start, lines = right.ahead
+        line = LINE * 8 // cg.bits_of(right.buffer.element)
+
+        def ahead(g: Index) -> None:
+            first = cg.index(g) // LANES * lines
+            with cg.loop(0, lines) as n:
+                cg.prefetch(right.buffer, (first + n.iv) * line + start, locality=2)
+
+        tiles.store(accumulate_tiles(tiles, groups, rows, columns, ahead), self.spill)
 
     def _sums(self, left: PackedOperand, right: PackedOperand, groups: Value, corrections: Value) -> list[Value]:
         """Emit the micro-kernel: the accumulators of a tile, row by row."""
@@ -207,7 +230,7 @@ class _Item(GemmItem):
                 columns = [cg.load(right.buffer, start, lanes * group) for start in starts]
 
                 def row(r: int, g: Value = g) -> Value:
-                    return load_group(product, left.buffer, (g + r * b.line) * group + left.at)
+                    return load_group(product, left.buffer, g * group + r * self.row + left.at)
 
                 values = multiply_add(tile, row, columns.__getitem__, values, product.multiply_add)
             k.yields(*values)
