@@ -3,6 +3,9 @@
     python -m benchmarks.pytorch                            every model that is installed, on stablexla
     python -m benchmarks.pytorch --only 'resnet50|bert' --engines stablexla,frozen,inductor,onnxruntime,openvino
 
+Models in bf16 have a page of their own, of a processor with instructions for it: `--only bf16`, and
+`--markdown docs/pytorch_models_bf16.md`.
+
 Each model has random weights in its published size, and each engine a process of its own, with empty caches and all
 processors. Engines are `stablexla`, which is `torch.compile(model, backend="stablexla")`, `exported`, which is
 `torch.export` and `stablexla.interop.torch`, `frozen`, the same with `freeze=True`, eager PyTorch, Inductor, and what
@@ -121,9 +124,12 @@ def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
 @engine
 def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
     vino = import_module("openvino")
+    narrow = any(each.dtype is torch.bfloat16 for each in module.parameters())
+    if narrow:  # it narrows wide models itself
+        module, inputs = module.float(), tuple(x.float() if x.is_floating_point() else x for x in inputs)
     program = torch.export.export(module, inputs, strict=False)
-    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": "f32",
-               "PERFORMANCE_HINT": "LATENCY"}  # fmt: skip
+    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY",
+               "INFERENCE_PRECISION_HINT": "bf16" if narrow else "f32"}  # fmt: skip
     made = vino.compile_model(vino.convert_model(program), "CPU", options)
     given = [value.numpy() for value in inputs]
     return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
@@ -149,7 +155,7 @@ def measure(name: str, what: str) -> Row:
         seconds = time.perf_counter() - start
         if made is None:
             return Row(name, {what: reason})
-        outcome = _outcome(made, wanted)
+        outcome = _outcome(made, wanted) if wanted.dtype is not torch.bfloat16 else _narrow_outcome(make, made, wanted)
         return Row(name, {what: outcome}, {} if what == "eager" else {what: seconds}, {what: _seconds(call)})
 
 
@@ -210,6 +216,15 @@ def _without_dropout(module: nn.Module) -> None:
         for rate in rates:
             if isinstance(getattr(each, rate, None), float):
                 setattr(each, rate, 0.0)
+
+
+def _narrow_outcome(make: Callable[[], Made], made: torch.Tensor, eager: torch.Tensor) -> str:
+    """Tell whether a result in bf16 is as near to the model's in f32, of the same numbers, as eager PyTorch's."""
+    torch.manual_seed(0)
+    module, inputs = make()
+    wanted = module.eval().float()(*(x.float() if x.is_floating_point() else x for x in inputs))
+    far, apart = (float((x - wanted).abs().max() / wanted.abs().max()) for x in (eager, made))
+    return "right" if apart < max(1e-2, 1.5 * far) else f"{apart:.0e} from f32, and eager PyTorch {far:.0e}"
 
 
 def _outcome(made: torch.Tensor, wanted: torch.Tensor) -> str:
@@ -357,7 +372,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"of {', '.join(ENGINES)}, and training; or all (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="put the rows there, beside those of earlier runs")
-    parser.add_argument("--markdown", action="store_true", help=f"write {PAGE.name}, of all that FILE has")
+    parser.add_argument(
+        "--markdown", nargs="?", type=Path, const=PAGE, metavar="PAGE",
+        help=f"write a page of all that FILE has, {PAGE.name} or another",
+    )  # fmt: skip
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
@@ -379,7 +397,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("  ".join(_cells(row, what)), file=sys.stderr, flush=True)
         every = merged(given.json, [row]) if given.json else made
     if given.markdown and every:
-        PAGE.write_text(page(every))
+        given.markdown.write_text(page(every))
     heads = ["model", *(f"{each}, ms" if each in ENGINES else each for each in what)]
     show_table(console(), heads, [_cells(row, what) for row in made], heads[1:])
     return 0 if all(told == "right" for row in made for told in row.outcomes.values()) else 1

@@ -246,3 +246,18 @@ def _autocast() -> Made:
                 return made
 
     return Transformer(), (torch.randn(2, 3, 224, 224),)
+
+
+def _in_bf16(name: str) -> None:
+    make, needs = MODELS[name]
+
+    @model(f"{name}, bf16", *needs)
+    def made() -> Made:
+        module, inputs = make()
+        return module.bfloat16(), tuple(x.bfloat16() if x.is_floating_point() else x for x in inputs)
+
+
+for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v3_large", "densenet121", "convnext_tiny",
+              "swin_t", "vit_b_16", "bert-base", "bert-base, 37 tokens", "gpt2", "llama-160m", "unet",
+              "mlp, 32 rows"):  # fmt: skip
+    _in_bf16(_name)

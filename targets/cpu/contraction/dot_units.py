@@ -17,7 +17,15 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, SumState
 from stablexla.targets.codegen.sizes import balanced
-from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, ROWS, MatrixTiles, TileRows, accumulate_tiles, make_tiles
+from stablexla.targets.cpu.contraction.amx import (
+    BLOCK,
+    LANES,
+    ROWS,
+    MatrixTiles,
+    TileRows,
+    accumulate_tiles,
+    make_tiles,
+)
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
@@ -109,7 +117,7 @@ class _Blocking(Blocking):
         self.line = depth + (LANES if product.is_tiles else 0)
         as_stored = cg.bits_of(c.a.element) == cg.bits_of(product.unit_type) and c.k.a == 1
         whole = c.m.extent % tile.rows == 0 and c.k.extent % (LANES * product.group) == 0
-        # Rows whose distance is a large power of two share few cache sets: they are packed where many columns read them.
+        # Rows a large power of two apart share few cache sets: they are packed where many columns read them.
         near = c.m.a * cg.bits_of(c.a.element) // 8 % SAME_SETS != 0 or self.columns <= FEW_COLUMNS
         self.in_place = product.is_tiles and as_stored and whole and near
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from stablexla.dialects.choices import Gate
@@ -34,6 +35,8 @@ from stablexla.targets.cpu.convolution.weights import pack_weight_panel
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
 CHUNK = Gate("convolution.chunk", 96, eager=1)
+# Rows of so many pixels may have one more of padding.
+FLAT_SHARE = 3
 
 
 class ImplicitGemmItem(ConvolutionItem):
@@ -47,7 +50,8 @@ class ImplicitGemmItem(ConvolutionItem):
         if weights.in_place:
             packed = self.scene.inputs[self.scene.contraction.b.number]
         self.packed = packed if packed is not None else cg.alloca(weights.block, units.type)
-        pixels = plan.images * self.staged_rows * plan.rounds
+        self.flat = self._is_flat()
+        pixels = plan.images * self.staged_rows * (self.lhs.row if self.flat else plan.rounds)
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
         self.tables = OffsetTables(
@@ -57,7 +61,7 @@ class ImplicitGemmItem(ConvolutionItem):
         self.pixels, self.chunk = (rounded_up(n, tile.rows) for n in (pixels, CHUNK()))
         chunk = min(self.chunk, self.pixels) * weights.width
         stage = self.pixels * self.phases * plan.columns if plan.staged else chunk
-        self.straight = not plan.staged and not plan.depth and self._writes_straight(pixels)
+        self.straight = not plan.staged and not plan.depth and not self.flat and self._writes_straight(pixels)
         if not self.straight:
             self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
 
@@ -71,8 +75,23 @@ class ImplicitGemmItem(ConvolutionItem):
         if self.in_place:
             return PackedLhs(self.factor.buffer, slots, 0, 0, 0)
         row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
-        buffer = cg.alloca(plan.images * image + 2 * sizes.units.lanes(), sizes.units.type)
+        behind = self.width.taps * slots if sizes.units.product.is_tiles else 0
+        buffer = cg.alloca(plan.images * image + behind + 2 * sizes.units.lanes(), sizes.units.type)
         return PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+
+    def _is_flat(self) -> bool:
+        """Whether the padding of packed rows counts as pixels, whose sums nobody reads: all are evenly spaced then.
+
+        Tiles read such pixels as they lie.
+        """
+        d, w = self.sizes.height, self.width
+        adjacent = all(one.stride == one.step and len(one.phases) == 1 for one in (d, w) if one is not None)
+        few = FLAT_SHARE * self.lhs.row <= (FLAT_SHARE + 1) * self.plan.rounds
+        return self.sizes.units.product.is_tiles and not self.in_place and d is not None and adjacent and few
+
+    def _places(self, place: ItemCoordinates) -> Value:
+        """Emit the pixels of a row."""
+        return cg.index(self.lhs.row) if self.flat else place.rounds
 
     def _writes_straight(self, pixels: int) -> bool:
         """Whether sums are stored to the result directly: no epilogue, and an item's pixels evenly strided."""
@@ -127,7 +146,7 @@ class ImplicitGemmItem(ConvolutionItem):
         return pixels, [*planes, *taps]
 
     def _fill_pixels(self, place: ItemCoordinates) -> None:
-        extents = [cg.index(self.plan.images), place.rows, place.rounds]
+        extents = [cg.index(self.plan.images), place.rows, self._places(place)]
         fill_pixel_offsets(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
 
     def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
@@ -220,7 +239,7 @@ class ImplicitGemmItem(ConvolutionItem):
         for count in counts:
             entries = entries * count
         a, b = self._starts(place, part, taps)
-        pixels = place.rows * place.rounds * self.plan.images
+        pixels = place.rows * self._places(place) * self.plan.images
         return PixelSums(
             lhs=self.lhs.buffer,
             lhs_at=a,
@@ -262,8 +281,9 @@ class ImplicitGemmItem(ConvolutionItem):
             with cg.loop(0, count, 1, chunk.args) as pixel:
                 image, row, round_ = pixel.args
                 one = replace(place, batch=place.batch + image)
-                self._write_pixel(one, row, round_, pixel.iv * self.weights.width, panel, columns)
-                last = (round_ + 1).eq(place.rounds)
+                with cg.when(round_.lt(place.rounds)) if self.flat else nullcontext():
+                    self._write_pixel(one, row, round_, pixel.iv * self.weights.width, panel, columns)
+                last = (round_ + 1).eq(self._places(place))
                 row = cg.select(last, row + 1, row)
                 end = row.eq(place.rows)
                 pixel.yields(
@@ -289,5 +309,5 @@ class ImplicitGemmItem(ConvolutionItem):
             self.scene.write_all([value], [(to, column + whole, columns - whole)], state)
 
     def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
-        length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows
+        length, first = self._places(place) * (self.phases * self.plan.columns), place.image * place.rows
         return lambda row: (first + row) * length

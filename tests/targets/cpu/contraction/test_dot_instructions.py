@@ -12,6 +12,7 @@ import pytest
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import FEATURES, CpuTarget, features_worth_using, host_target
 from stablexla.targets.codegen.match.contraction import match_contraction
+from stablexla.targets.cpu.contraction import dot_units
 from stablexla.targets.cpu.contraction.dot_instructions import choose_multiply_add
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
 from tests.targets.cpu.assembly import assembly_for
@@ -89,6 +90,30 @@ def test_products(kind: str, caches: str) -> None:
     m, n, k = SHAPES[caches]
     order = ORDERS[(len(kind) + len(caches)) % len(ORDERS)]
     check(kind, order, m, n, k, target_for(kind, **(SMALL if caches == "small" else {})))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("tiles")])
+@pytest.mark.parametrize(
+    ("m", "n", "bytes_", "taken"),
+    [
+        (64, 40, 384, True),
+        (32, 160, 2048, False),  # of rows that share cache sets, with many columns
+        (32, 128, 2048, True),
+        (32, 160, 2112, True),
+        (33, 40, 384, False),  # with a rest of rows
+        (31, 40, 384, False),
+        (32, 40, 380, False),  # with a rest of k
+        (32, 40, 388, False),
+    ],
+)
+def test_tiles_read_lhs_where_it_lies(
+    kind: str, m: int, n: int, bytes_: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans, plan = [], dot_units._plan
+    monkeypatch.setattr(dot_units, "_plan", lambda *given: plans.append(plan(*given)) or plans[-1])
+    k = bytes_ // DTYPES[KINDS[kind][1]].itemsize
+    check(kind, "mk,kn->mn", m, n, k, replace(target_for(kind), num_threads=1))  # an item has all columns
+    assert plans[-1].in_place == taken
 
 
 @pytest.mark.parametrize("kind", ["pairs", "tiles bf16"])

@@ -225,11 +225,12 @@ class Layer(Drawn):
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
 @pytest.mark.parametrize("features", [2, 15, 16, 17, 32, 64, 70])
-@pytest.mark.parametrize(("width", "stride"), [(7, 1), (16, 1), (17, 1), (32, 2), (66, 2)])
+@pytest.mark.parametrize(("width", "stride"), [(5, 1), (6, 1), (7, 1), (16, 1), (17, 1), (32, 2), (66, 2)])
 def test_layers_by_groups_of_features(
     instruction: str, features: int, width: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one feature less than tiles need, as many and more; rows shorter than a tile, as long and longer."""
+    """With one feature less than tiles need, as many and more; rows shorter than a tile, as long and longer, whose
+    padding is and is not summed with them."""
     units = spy_on_plans("units_of", monkeypatch)
     Layer(INSTRUCTIONS[instruction][1], features, width, stride).check_alone(machine(instruction))
     few = features < 16 and instruction.startswith("tiles")
