@@ -165,12 +165,19 @@ def _first_call(what: str, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[
 
 
 def _random(make: Callable[[], Made]) -> Made:
-    """Make a model with random parameters where they begin as zeros, as heads do: results depend on all of it."""
+    """Make a model with random parameters where they begin as zeros or ones, as heads and normalisations do.
+
+    Results then depend on all of it, and no two layers share what is made of equal numbers.
+    """
     module, inputs = make()
     with torch.no_grad():
-        for each in module.parameters():
+        for name, each in [*module.named_parameters(), *module.named_buffers()]:
+            if not each.is_floating_point() or (each != each.flatten()[0]).any():
+                continue
             if not each.any():
                 each.normal_(0, 0.02)
+            elif each.dim() == 1 and name.endswith(("weight", "running_var")):
+                each.uniform_(0.9, 1.1)
     return module, inputs
 
 
@@ -279,14 +286,15 @@ def _in_process(name: str, what: str) -> Row:
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pytorch_models.md"
-HEAD = """# PyTorch's models
+HEAD = """# PyTorch's models{title}
 
 Models of torchvision, timm, transformers and diffusers, and some of `benchmarks/pytorch_models.py`'s own, in their
 published sizes with random weights, on stablexla and on other engines: made by `{command}`,
 in several runs with `--only` and `--engines`; torch {torch} on {processor}, cores used {cores}.
 
 - `stablexla` is `torch.compile(model, backend="stablexla")` without gradients, `exported` is `torch.export` and
-  `stablexla.interop.torch.from_exported`, `frozen` the same with `freeze=True`: results held against eager PyTorch's.
+  `stablexla.interop.torch.from_exported`, `frozen` the same with `freeze=True`: results held against eager PyTorch's,
+  in bf16 against those of the same numbers in f32, from which they may be as far as eager PyTorch's are.
 - `training` are three steps of SGD through `torch.compile`, held against the losses of eager PyTorch.
 - Seconds of compiling are up to the first result, with empty caches, capture by PyTorch included; milliseconds of
   running are the least of some calls. Each engine has a process of its own, and all processors.
@@ -303,8 +311,9 @@ def page(made: Sequence[Row]) -> str:
 
     processor = describe_machine([], None)
     command = "python -m benchmarks.pytorch --json FILE --markdown"
-    parts = [HEAD.format(torch=torch.__version__.partition("+")[0], cores=processor["cores used"], command=command,
-                         **processor).rstrip()]  # fmt: skip
+    title = " in bf16" if all(row.name.endswith(", bf16") for row in made) else ""
+    parts = [HEAD.format(title=title, torch=torch.__version__.partition("+")[0], cores=processor["cores used"],
+                         command=command, **processor).rstrip()]  # fmt: skip
     right = sum({row.outcomes.get(what, "right") for what in OUTCOMES} == {"right"} for row in made)
     parts.append(f"{right} of {len(made)} models are right in all that was tried.")
     parts.append(_table(["model", *OUTCOMES], [[row.name, *map(partial(_told, row), OUTCOMES)] for row in made]))

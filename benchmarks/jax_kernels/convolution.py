@@ -40,6 +40,22 @@ def transposed(x: jax.Array, w: jax.Array) -> jax.Array:
     return jax.lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=LAYOUT)
 
 
+def convolve_bytes(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=LAYOUT, preferred_element_type=np.dtype(np.int32)
+    )
+
+
+def convolve_widened(x: jax.Array, w: jax.Array) -> jax.Array:
+    return convolve(x.astype(np.int32), w.astype(np.int32))
+
+
+def enter_bytes(name: str, text: str, function: Any, *shapes: Shape) -> None:
+    sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
+    trace(name, f"{sizes}, {text}", function, lambda draw: [draw.integers(127, *s, dtype=np.int8) for s in shapes],
+          peak="int8")  # fmt: skip
+
+
 def enter(name: str, function: Any, *shapes: Shape, dtype: Any = np.float32, **more: Any) -> None:
     text = f"{' and '.join('x'.join(map(str, shape)) for shape in shapes)}, {np.dtype(dtype).name}"
     trace(
@@ -55,6 +71,11 @@ enter("conv-1x1-stride-2", lambda x, w: convolve(x, w, 2), (1, 56, 56, 256), (1,
 enter("conv-grouped", lambda x, w: convolve(x, w, 1, 32), (1, 28, 28, 256), (3, 3, 8, 256))
 enter("conv-depthwise-14-batch-8", lambda x, w: convolve(x, w, 1, 512), (8, 14, 14, 512), (3, 3, 1, 512))
 enter("conv-bf16-3x3-56", convolve, IMAGE, KERNEL, dtype=ml_dtypes.bfloat16, tolerance=1e-2, peak="bf16")
+enter("conv-bf16-3x3-14", convolve, (1, 14, 14, 256), (3, 3, 256, 256), dtype=ml_dtypes.bfloat16, tolerance=1e-2,
+      peak="bf16")  # fmt: skip
+enter_bytes("conv-s8-s32-3x3-56", "int8 summed in int32", convolve_bytes, IMAGE, KERNEL)
+enter_bytes("conv-s8-s32-3x3-14", "int8 summed in int32", convolve_bytes, (1, 14, 14, 256), (3, 3, 256, 256))
+enter_bytes("conv-s8-widened-3x3-28", "int8 made int32 before", convolve_widened, (1, 28, 28, 128), (3, 3, 128, 128))
 enter("conv-f64-3x3-28", convolve, (1, 28, 28, 64), KERNEL, dtype=np.float64, wide=True, peak="f64")
 enter("conv-gradient-image", image_gradient(), IMAGE, KERNEL, IMAGE)
 enter("conv-gradient-kernel", kernel_gradient(), IMAGE, KERNEL, IMAGE)

@@ -19,6 +19,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/pytorch",
         "docs/pytorch_operators",
         "docs/pytorch_models",
+        "docs/pytorch_models_bf16",
         "docs/interop_formats",
         "docs/shapes",
         "docs/interop",
