@@ -299,8 +299,17 @@ def spy_on_plans(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 class Gradient(Drawn):
     """The gradient of a layer's weights as JAX has it: the images are input features, the window is a whole image."""
 
-    def __init__(self, images: int, inputs: int, outputs: int, dilation: int, *, reversal: bool = False) -> None:
-        self.dtype, self.rng = np.dtype(np.float32), np.random.default_rng(outputs)
+    def __init__(
+        self,
+        images: int,
+        inputs: int,
+        outputs: int,
+        dilation: int,
+        *,
+        reversal: bool = False,
+        dtype: Any = np.float32,
+    ) -> None:
+        self.dtype, self.rng = np.dtype(dtype), np.random.default_rng(outputs)
         self.numbers = sx.ConvDimensionNumbers.of("CHWN", "IHWO", "HWNC")
         self.feature_groups = self.batch_groups = 1
         self.window = {
@@ -323,6 +332,20 @@ def test_gradients_of_weights_in_parts(
     monkeypatch.setattr(convolution_plan.ITEM_WORK, "usual", 500)
     plans, drawn = spy_on_plans("_in_parts", monkeypatch), Gradient(images, inputs, outputs, 2, reversal=reversal)
     drawn.check_alone(replace(host_target(), l2_bytes=64))
+    assert plans[-1].depth == 3
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+@pytest.mark.parametrize(("images", "reversal"), [(3, False), (2, True)])
+def test_gradients_by_groups_of_features(
+    instruction: str, images: int, reversal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts of the window, whose partial sums are kept; the images are the features that are padded to groups."""
+    monkeypatch.setattr(convolution_plan.ITEM_WORK, "usual", 500)
+    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    dtype = INSTRUCTIONS[instruction][1]
+    plans, drawn = spy_on_plans("_in_parts", monkeypatch), Gradient(images, 5, 20, 2, reversal=reversal, dtype=dtype)
+    drawn.check_alone(replace(machine(instruction), l2_bytes=64))
     assert plans[-1].depth == 3
 
 
