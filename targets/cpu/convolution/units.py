@@ -29,8 +29,8 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     without_tiles,
 )
 
-# With fewer input features, most of a tile would be padding.
-TILES_FEATURES = Gate("convolution.tiles-features", 16, eager=1)
+# How many times a tile's row of features may be as long as they are; the rest is padding.
+TILES_PADDING = Gate("convolution.tiles-padding", 4, eager=64)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def units_of(convolved: MatchedConvolution, target: CpuTarget) -> ConvolutionUni
     if features == 1 or cg.bits_of(plain.sums) != LANE_BITS:
         return plain
     product = choose_multiply_add(c, target)
-    if product is not None and product.is_tiles and features < TILES_FEATURES():
+    if product is not None and product.is_tiles and features * TILES_PADDING() < LANES * product.group:
         product = choose_multiply_add(c, without_tiles(target))
     if product is not None and product.name != "pairs" and (product.offset or not _packs_by_vectors(convolved, target)):
         product = choose_multiply_add(c, with_pairs_alone(target))

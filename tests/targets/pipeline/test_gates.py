@@ -108,7 +108,7 @@ ROWS: dict[str, Row] = {
     "convolution.panel-bytes": Row("convolution", 6912),
     "convolution.pointwise-pixels": Row("convolution-wide", 26),
     "convolution.stage-bytes": Row("convolution", 1152),
-    "convolution.tiles-features": Row("convolution-of-bytes", 9, features="amx_tile+amx_int8+sse2+emulated", bits=512),
+    "convolution.tiles-padding": Row("convolution-of-bytes", 8, features="amx_tile+amx_int8+sse2+emulated", bits=512),
     "convolution.unrolled-taps": Row("depthwise", 3),
     "copies.block": Row("put-rows", 513),
     "copies.grain": Row("put-rows", 4, "eager"),

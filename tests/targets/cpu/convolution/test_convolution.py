@@ -191,7 +191,7 @@ def machine(instruction: str) -> CpuTarget:
 @pytest.mark.parametrize("seed", range(320, 332))
 def test_groups_of_features(instruction: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order of dimensions, with windows of any kind; pixels of a tile that are and are not evenly spaced."""
-    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    monkeypatch.setattr(convolution_units.TILES_PADDING, "usual", 64)
     if seed % 2:
         cut_small(monkeypatch)
     Drawn(seed, INSTRUCTIONS[instruction][1]).check_alone(machine(instruction))
@@ -201,7 +201,7 @@ def test_groups_of_features(instruction: str, seed: int, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("seed", range(332, 338))
 def test_tiles_of_this_machine(instruction: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor's own, where it has them."""
-    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    monkeypatch.setattr(convolution_units.TILES_PADDING, "usual", 64)
     Drawn(seed, INSTRUCTIONS[instruction][1]).check_alone()
 
 
@@ -224,7 +224,7 @@ class Layer(Drawn):
 
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
-@pytest.mark.parametrize("features", [2, 15, 16, 17, 32, 64, 70])
+@pytest.mark.parametrize("features", [2, 7, 8, 15, 16, 17, 64, 70])
 @pytest.mark.parametrize(("width", "stride"), [(5, 1), (6, 1), (7, 1), (16, 1), (17, 1), (32, 2), (66, 2)])
 def test_layers_by_groups_of_features(
     instruction: str, features: int, width: int, stride: int, monkeypatch: pytest.MonkeyPatch
@@ -233,7 +233,7 @@ def test_layers_by_groups_of_features(
     padding is and is not summed with them."""
     units = spy_on_plans("units_of", monkeypatch)
     Layer(INSTRUCTIONS[instruction][1], features, width, stride).check_alone(machine(instruction))
-    few = features < 16 and instruction.startswith("tiles")
+    few = features < (8 if "f16" in instruction else 16) and instruction.startswith("tiles")
     name = instruction.replace(" ", "_") if not few else "plain" if "f16" in instruction else "pairs"
     assert {unit.product.name for unit in units} == {name}
 
@@ -264,7 +264,7 @@ def test_bytes_of_which_one_has_a_sign(
     instruction: str, signed: int, taken: str, features: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An instruction on vectors multiplies unsigned bytes of lhs by signed ones."""
-    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    monkeypatch.setattr(convolution_units.TILES_PADDING, "usual", 64)
     units = spy_on_plans("units_of", monkeypatch)
     Widened(signed, features).check_alone(machine(instruction))
     assert units[-1].product.name == taken
@@ -342,7 +342,7 @@ def test_gradients_by_groups_of_features(
 ) -> None:
     """In parts of the window, whose partial sums are kept; the images are the features that are padded to groups."""
     monkeypatch.setattr(convolution_plan.ITEM_WORK, "usual", 500)
-    monkeypatch.setattr(convolution_units.TILES_FEATURES, "usual", 1)
+    monkeypatch.setattr(convolution_units.TILES_PADDING, "usual", 64)
     dtype = INSTRUCTIONS[instruction][1]
     plans, drawn = spy_on_plans("_in_parts", monkeypatch), Gradient(images, 5, 20, 2, reversal=reversal, dtype=dtype)
     drawn.check_alone(replace(machine(instruction), l2_bytes=64))
