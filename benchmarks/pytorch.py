@@ -36,7 +36,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.pytorch_models import MODELS, Made
+from benchmarks.pytorch_models import MODELS, Made, in_type
 from stablexla.dialects.display.tables import console, show_table
 
 LIMIT = 600
@@ -124,9 +124,9 @@ def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
 @engine
 def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
     vino = import_module("openvino")
-    narrow = any(each.dtype is torch.bfloat16 for each in module.parameters())
+    narrow = _is_narrow(module)
     if narrow:  # it narrows wide models itself
-        module, inputs = module.float(), tuple(x.float() if x.is_floating_point() else x for x in inputs)
+        module, inputs = in_type((module, inputs), torch.float32)
     program = torch.export.export(module, inputs, strict=False)
     options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY",
                "INFERENCE_PRECISION_HINT": "bf16" if narrow else "f32"}  # fmt: skip
@@ -148,6 +148,7 @@ def measure(name: str, what: str) -> Row:
         return Row(name, {what: _trained(make, 2e-2 if "autocast" in name else 2e-3)})
     module, inputs = make()
     module.eval()
+    narrow = _is_narrow(module)
     with torch.no_grad():
         wanted = module(*inputs)
         start = time.perf_counter()
@@ -155,7 +156,7 @@ def measure(name: str, what: str) -> Row:
         seconds = time.perf_counter() - start
         if made is None:
             return Row(name, {what: reason})
-        outcome = _outcome(made, wanted) if wanted.dtype is not torch.bfloat16 else _narrow_outcome(make, made, wanted)
+        outcome = _narrow_outcome(make, made, wanted) if narrow else _outcome(made, wanted)
         return Row(name, {what: outcome}, {} if what == "eager" else {what: seconds}, {what: _seconds(call)})
 
 
@@ -225,11 +226,16 @@ def _without_dropout(module: nn.Module) -> None:
                 setattr(each, rate, 0.0)
 
 
+def _is_narrow(module: nn.Module) -> bool:
+    """Whether a module's parameters are bf16; under autocast they are not."""
+    return any(each.dtype is torch.bfloat16 for each in module.parameters())
+
+
 def _narrow_outcome(make: Callable[[], Made], made: torch.Tensor, eager: torch.Tensor) -> str:
     """Tell whether a result in bf16 is as near to the model's in f32, of the same numbers, as eager PyTorch's."""
     torch.manual_seed(0)
-    module, inputs = make()
-    wanted = module.eval().float()(*(x.float() if x.is_floating_point() else x for x in inputs))
+    module, inputs = in_type(make(), torch.float32)
+    wanted = module.eval()(*inputs)
     far, apart = (float((x - wanted).abs().max() / wanted.abs().max()) for x in (eager, made))
     return "right" if apart < max(1e-2, 1.5 * far) else f"{apart:.0e} from f32, and eager PyTorch {far:.0e}"
 

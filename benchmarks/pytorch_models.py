@@ -24,6 +24,12 @@ def model(name: str, *needs: str) -> Callable[[Callable[[], Made]], Callable[[],
     return register
 
 
+def in_type(made: Made, dtype: torch.dtype) -> Made:
+    """Convert a module's floats, and those of its inputs."""
+    module, inputs = made
+    return module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+
+
 def _first(model: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
     """Return the one tensor of a model's results: its logits, its last hidden state or its image."""
     made = model(*inputs)
@@ -253,8 +259,7 @@ def _in_bf16(name: str) -> None:
 
     @model(f"{name}, bf16", *needs)
     def made() -> Made:
-        module, inputs = make()
-        return module.bfloat16(), tuple(x.bfloat16() if x.is_floating_point() else x for x in inputs)
+        return in_type(make(), torch.bfloat16)
 
 
 for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v3_large", "densenet121", "convnext_tiny",

@@ -14,10 +14,11 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 Shape = tuple[int, ...]
 
 
-def convolve(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
+def convolve(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1, sums: Any = None) -> jax.Array:
     return jax.lax.conv_general_dilated(
-        x, w, (stride, stride), "SAME", dimension_numbers=LAYOUT, feature_group_count=groups
-    )
+        x, w, (stride, stride), "SAME", dimension_numbers=LAYOUT, feature_group_count=groups,
+        preferred_element_type=sums,
+    )  # fmt: skip
 
 
 def image_gradient(stride: int = 1, groups: int = 1) -> Any:
@@ -41,9 +42,7 @@ def transposed(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def convolve_bytes(x: jax.Array, w: jax.Array) -> jax.Array:
-    return jax.lax.conv_general_dilated(
-        x, w, (1, 1), "SAME", dimension_numbers=LAYOUT, preferred_element_type=np.dtype(np.int32)
-    )
+    return convolve(x, w, sums=np.dtype(np.int32))
 
 
 def convolve_widened(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -1,6 +1,6 @@
 """Packed element types of convolutions: the accumulator type, or groups of adjacent input features.
 
-Groups have an instruction that multiplies and adds them: pairs of 16-bit integers or of bf16, or AMX tiles
+Groups have an instruction that multiplies and adds them: pairs of 16-bit integers or bf16, four bytes, or AMX tiles
 (`stablexla.targets.cpu.contraction.dot_instructions`).
 """
 

@@ -152,9 +152,9 @@ def copy_weight_panel(
         if units.group == 1:
             _copy_window_lines(shared, factor, panel, buffer, to)
             return
-        turned = cg.alloca(lines * p.width, units.type)
-        _copy_window_lines(shared, factor, panel, turned, 0)
-        factor = ConvolutionOperand(turned, UnitConversion((), units, AsStored()))
+        transposed = cg.alloca(lines * p.width, units.type)
+        _copy_window_lines(shared, factor, panel, transposed, 0)
+        factor = ConvolutionOperand(transposed, UnitConversion((), units, AsStored()))
         taps = ((nest[0][0], features * p.width),)
         panel = replace(p, at=0, columns=cg.index(p.width), taps=taps, along_outputs=1, along_inputs=p.width)
         copy_weight_panel(shared, factor, panel, buffer, to)
