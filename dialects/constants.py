@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.held_arrays import held_array, value_of
 
 _BUFFER_TYPES = {"i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"}
 _TEXT = re.compile(r"dense<(.*)> : (?:tensor|vector)<", re.DOTALL)
@@ -26,6 +27,11 @@ def dense_values(attribute: Any, element: ElementType, shape: tuple[int, ...]) -
     return _read_text(str(attribute), element, shape)
 
 
+def is_splat(attribute: Any) -> bool:
+    """Return whether a constant's attribute stores one number for all elements."""
+    return bool(getattr(attribute, "is_splat", False))
+
+
 def splat_value(op: Any, element: ElementType) -> Any:
     """Return the number that all elements of a `stablehlo.constant` are, if it is stored so, else None.
 
@@ -34,7 +40,7 @@ def splat_value(op: Any, element: ElementType) -> Any:
     if element.mlir not in _BUFFER_TYPES:
         return None
     attribute = op.attributes["value"]
-    if not attribute.is_splat:
+    if not is_splat(attribute):
         return None
     one = hlo_ir.RankedTensorType.get([1], attribute.type.element_type, loc=op.location)
     return dense_values(hlo_ir.DenseElementsAttr.get_splat(one, attribute.get_splat_value()), element, (1,))[0]
@@ -42,8 +48,11 @@ def splat_value(op: Any, element: ElementType) -> Any:
 
 def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
     """Return the array of a `stablehlo.constant` operation, in the host dtype of its element type."""
+    held = held_array(value_of(op))
+    if held is not None:
+        return held.reshape(-1).view(element.dtype).reshape(shape)
     if element.mlir in _BUFFER_TYPES:
-        return np.array(op.attributes["value"]).astype(element.dtype, copy=False).reshape(shape)
+        return np.asarray(op.attributes["value"]).astype(element.dtype, copy=False).reshape(shape)
     return _read_text(op.get_asm(large_elements_limit=None, enable_debug_info=False), element, shape)
 
 

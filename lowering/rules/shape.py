@@ -13,6 +13,7 @@ from stablexla.dialects.attributes.attributes import PaddingConfig, integers
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.held_arrays import elements_attribute, is_borrowed, value_of
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (
     BROADCAST,
@@ -36,6 +37,8 @@ from stablexla.lowering.support.types import TensorType, tensor_storage, value_t
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions, without
 
 # Slices of constants of up to this many elements are folded.
+_COMPARED = 1 << 14
+"""Elements of an array that are compared at a time."""
 SMALL_TABLE = Gate("slices.small-table", 64, eager=1)
 
 
@@ -46,11 +49,16 @@ def constant(ctx: LoweringContext) -> ir.Value:
     if splat is not None:
         scalar = constant_value(splat, ctx.result.element)
         return scalar if not ctx.result.rank else fill(scalar, ctx.result)
-    return constant_array(read_constant(ctx.op, ctx.result.element, ctx.result.shape), ctx.result)
+    values = read_constant(ctx.op, ctx.result.element, ctx.result.shape)
+    return constant_array(values, ctx.result, is_borrowed(value_of(ctx.op)))
 
 
-def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
-    """Return a constant of any element type; a splat becomes a fill."""
+def constant_array(values: np.ndarray, type_: TensorType, borrowed: bool = False) -> ir.Value:
+    """Return a constant of any element type; a splat becomes a fill.
+
+    Args:
+        borrowed: the array may change after compiling.
+    """
     if not type_.rank or _is_splat(values):
         first = values.flat[0] if type_.size else np.zeros((), type_.element.dtype)[()]
         scalar = constant_value(first, type_.element)
@@ -60,7 +68,7 @@ def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
         parts = [constant_array(np.ascontiguousarray(p), part) for p in (values.real, values.imag)]
         pair = ir.Type.parse(type_.element.mlir)
         return elementwise(parts, [part, part], [type_], lambda re, im: _create_complex(pair, re, im))[0]
-    return _dense(values, type_)
+    return _dense(values, type_, borrowed)
 
 
 def _is_splat(values: np.ndarray) -> bool:
@@ -68,18 +76,20 @@ def _is_splat(values: np.ndarray) -> bool:
     if not values.size or not any(values.strides):  # a view of one number
         return True
     raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, -1)
-    return bool((raw == raw[0]).all())
+    parts = (raw[at : at + _COMPARED] for at in range(0, values.size, _COMPARED))
+    return all(bool((part == raw[0]).all()) for part in parts)
 
 
-def _dense(values: np.ndarray, type_: TensorType) -> ir.Value:
+def _dense(values: np.ndarray, type_: TensorType, borrowed: bool) -> ir.Value:
     """Emit an arith.constant of integers or common floats; other floats are bitcast from their bit patterns."""
     stored = tensor_storage(type_)
     if values.dtype.isbuiltin == 1 and type_.element.bits >= 8 and not type_.element.is_pred:
-        attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(_signless(values)), type=stored)
+        attribute = elements_attribute(np.ascontiguousarray(_signless(values)), stored, borrowed=borrowed)
         return arith.ConstantOp(stored, attribute).result
     bits = np.ascontiguousarray(values).view(f"i{type_.element.bytes}").reshape(type_.shape)
     integers_type = ir.RankedTensorType.get(type_.shape, ir.IntegerType.get_signless(8 * type_.element.bytes))
-    held = arith.ConstantOp(integers_type, ir.DenseElementsAttr.get(bits, type=integers_type)).result
+    attribute = elements_attribute(bits, integers_type, borrowed=borrowed)
+    held = arith.ConstantOp(integers_type, attribute).result
     return held if integers_type == stored else tensor.bitcast(stored, held)
 
 

@@ -27,6 +27,7 @@ from stablexla.builder.registry import NUMBER, REGISTRY, operation
 from stablexla.builder.source import Locations, ends_at_user, user_line
 from stablexla.builder.tracing import Nesting, title_of, trace
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.constants import is_splat
 from stablexla.dialects.contexts import MOST_CONSTANT_BYTES, diagnostics, new_stablehlo_context, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.erasing import erase
@@ -171,7 +172,8 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
     def constant(self, value: object, element_type: object = None) -> XlaOp:
         """Return a constant: a Python number, nested lists of them, or a numpy (or ml_dtypes) array or scalar.
 
-        Python's numbers are pred, s32, f32 or c64; arrays and numpy scalars keep their type.
+        Python's numbers are pred, s32, f32 or c64; arrays and numpy scalars keep their type. A large array that is
+        read-only is not copied: nobody may change it before the program is compiled.
 
         Args:
             value: the value.
@@ -193,7 +195,7 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             array = as_array(value, wanted)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
         attribute = dense_attribute(array, self._cache.type_of(shape))
-        self._cache.taken += array.itemsize if attribute.is_splat else array.nbytes
+        self._cache.taken += array.itemsize if is_splat(attribute) else array.nbytes
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 
     @operation("stablehlo.iota", NUMBER, family="constants")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.copying import copy_of_module
+from stablexla.dialects.held_arrays import copy_in, short_text, with_elements
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.symbols import symbol_of
 from stablexla.dialects.uncopied import Uncopied
@@ -75,18 +76,18 @@ class XlaComputation(Uncopied):
     def copies_of_functions(self, context: ir.Context) -> list[ir.Operation]:
         """Return copies of the functions in `context`, in no module; callees before callers, main last."""
         same = context == self._module.context
-        module = self._module if same else ir.Module.parse(self.bytecode(), context)
+        module = self._module if same else copy_in(self._module, context)
         return [function.clone().operation for function in functions(module)]
 
     def bytecode(self) -> bytes:
         """Return the module as MLIR bytecode, with its locations."""
         buffer = BytesIO()
-        self._module.operation.write_bytecode(buffer)
+        with_elements(self._module).operation.write_bytecode(buffer)
         return buffer.getvalue()
 
     def text(self, *, locations: bool = False) -> str:
         """Return the module as StableHLO text, with the user's lines as `loc(...)` if asked for."""
-        return str(self._module.operation.get_asm(enable_debug_info=locations)).rstrip("\n")
+        return str(with_elements(self._module).operation.get_asm(enable_debug_info=locations)).rstrip("\n")
 
     @property
     def main(self) -> ir.Operation:
@@ -106,7 +107,7 @@ class XlaComputation(Uncopied):
 
         parameters = ", ".join(map(str, self.parameter_shapes))
         # A weight of a model would be megabytes of digits.
-        text = str(self._module.operation.get_asm(large_elements_limit=16)).rstrip("\n")
+        text = short_text(self._module, 16)
         return html_title(self.name, f"({parameters}) -> {self.result_shape}") + html_code(text)
 
 
@@ -187,7 +188,7 @@ def _meaning(function: ir.Operation) -> object:
         return ir.WalkResult.ADVANCE
 
     function.walk(note)
-    return function.get_asm(large_elements_limit=16), tuple(constants)
+    return function.get_asm(large_elements_limit=16, large_resource_limit=0), tuple(constants)
 
 
 # The attributes by which StableHLO's operations name functions.

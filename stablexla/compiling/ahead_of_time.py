@@ -129,8 +129,13 @@ def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Stan
             "wait for in a collective",
             hint="executable.save(path) keeps a program for several devices",
         )
+    watcher = given.watcher(KnobWatcher)
     made = run_pipeline(
-        copy_of(given.source), given.pipeline, watcher=given.watcher(KnobWatcher), again=lambda: copy_of(given.source)
+        copy_of(given.source),
+        given.pipeline,
+        watcher=watcher,
+        again=lambda: copy_of(given.source),
+        holds=not watcher.sees_modules,
     )
     return standalone(made, signature, name, options.flush_denormals), signature
 

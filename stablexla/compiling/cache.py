@@ -143,7 +143,7 @@ class Folder:
                 trusted = _is_own(found) if self.is_private else not found.st_mode & stat.S_IWOTH
                 if not stat.S_ISREG(found.st_mode) or not trusted:
                     raise LoadError(f"{path}: it is no file, or others may write it")
-                return container.parse(file.read(), str(path))
+                return container.parse(container.contents(file), str(path))
         except OSError as error:
             raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -180,6 +180,7 @@ def _built(
             watcher=watcher,
             again=lambda: copy_of(module),
             is_trusted=is_trusted,
+            holds=not watcher.sees_modules,
         )
         start = perf_counter()
         with chosen(options.choices or knobs.choices):
@@ -200,7 +201,11 @@ def _built(
 
 def contexts_for(program: Program) -> AbstractContextManager[None]:
     """Enter contexts for a program: the thread's own, unless its constants would make them too large."""
-    size = constant_bytes(program)
+    return contexts_with_room(constant_bytes(program))
+
+
+def contexts_with_room(size: int) -> AbstractContextManager[None]:
+    """Enter contexts for so many bytes of constants: the thread's own, unless that would make them too large."""
     return nullcontext() if size <= BIG and take_in(size) else contexts_of_their_own()
 
 

@@ -76,7 +76,7 @@ def with_known_shapes(source: ir.Module, pipeline: Pipeline) -> ir.Module | None
     """
     if pipeline.names[:1] != (SHAPES,):
         return None
-    made: ir.Module = run_pipeline(copy_of(source, here=True), pipeline.up_to(SHAPES))
+    made: ir.Module = run_pipeline(copy_of(source, here=True), pipeline.up_to(SHAPES), holds=True)
     return made
 
 

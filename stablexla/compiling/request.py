@@ -84,8 +84,8 @@ def _bytes_in(module: Any) -> int:
 
 
 def _stored_elements(constant: Any) -> int:
+    from stablexla.dialects.constants import is_splat
+    from stablexla.dialects.held_arrays import value_of
+
     count: int = prod(constant.results[0].type.shape)
-    try:
-        return 1 if count > 1 and constant.attributes["value"].is_splat else count
-    except TypeError:  # of complex numbers, which the bindings do not read
-        return count
+    return 1 if count > 1 and is_splat(value_of(constant)) else count

@@ -117,11 +117,13 @@ class Executable(Uncopied, OnDevices):
                 )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own
+                from stablexla.dialects.held_arrays import with_room
                 from stablexla.interop.loading import load_bytes
 
                 assert self.source_bytes is not None
                 with contexts_of_their_own():
-                    self._module = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+                    source = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+                    self._module = with_room(source)
             return self._module
 
     @_source.setter
@@ -131,7 +133,9 @@ class Executable(Uncopied, OnDevices):
 
     def _digest(self) -> bytes:
         """Return a digest of the program without its locations, which is the same in all processes that have it."""
-        text = str(self._source.operation.get_asm())
+        from stablexla.dialects.held_arrays import with_elements
+
+        text = str(with_elements(self._source).operation.get_asm())
         text = re.sub(f"{OF_THIS_PROCESS}\\d+", OF_THIS_PROCESS, text)
         return sha256(f"{self.num_replicas} {self.num_partitions} {text}".encode()).digest()
 
@@ -142,8 +146,14 @@ class Executable(Uncopied, OnDevices):
         Raises:
             CompileError: it was compiled from the text of a later stage.
         """
+        from stablexla.dialects.held_arrays import LEFT_OUT
         from stablexla.targets.pipeline.driver import side_of
 
+        if LEFT_OUT in self._source.operation.attributes:
+            raise CompileError(
+                f"{self.name}: its file has frozen arrays as its kernels read them, and this needs the program's own",
+                hint="compile the frozen program again",
+            )
         if side_of(self._source) != "stablehlo":
             raise CompileError(
                 f"{self.name}: it was compiled from the text of a stage, and this needs the program in StableHLO",
@@ -335,18 +345,19 @@ class Executable(Uncopied, OnDevices):
         if stage not in self.stages:
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
+        from stablexla.dialects.held_arrays import short_text
         from stablexla.targets.pipeline.driver import copy_of, run_pipeline
         from stablexla.targets.registry import find_target
 
         with self._contexts():
             module = copy_of(self._source, here=True)
             if stage != "source":
-                module = run_pipeline(module, self._pipeline_again().up_to(stage))
+                holds = large_elements_limit is not None
+                module = run_pipeline(module, self._pipeline_again().up_to(stage), holds=holds)
             special = find_target(self.target).texts.get(stage)
             if special is not None:
                 return special(module)
-            text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
-            return str(text).rstrip("\n")
+            return short_text(module, large_elements_limit, enable_debug_info=debug_info)
 
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
@@ -498,7 +509,7 @@ class Executable(Uncopied, OnDevices):
         pipeline = self._pipeline_again()
         pipeline = pipeline.up_to(step) if step in pipeline else pipeline
         with self._contexts():
-            run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher)
+            run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher, holds=True)
 
     def _contexts(self) -> AbstractContextManager[None]:
         from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context

@@ -76,10 +76,11 @@ def contents(executable: Executable, *, source: bool = True) -> Contents:
 def _bytecode(executable: Executable) -> bytes:
     if executable.source_bytes is not None:
         return executable.source_bytes
+    from stablexla.dialects.held_arrays import without_elements
     from stablexla.interop.encodings.formats import to_bytecode
 
     try:
-        return to_bytecode(executable._stablehlo)
+        return to_bytecode(without_elements(executable._stablehlo))
     except CompileError as error:
         raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
 

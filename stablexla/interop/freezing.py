@@ -11,8 +11,9 @@ import numpy as np
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.builder.constants import dense_attribute
-from stablexla.compiling.core import leaf_names
+from stablexla.compiling.core import contexts_with_room, leaf_names
 from stablexla.dialects.errors import ShapeError
+from stablexla.dialects.held_arrays import can_be_held, held_attribute
 from stablexla.interop.loading import Program, load
 from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.types import is_token, tensor_type
@@ -27,6 +28,9 @@ def freeze(
 
     The compiler knows their elements then: it packs the weights of products, folds what depends on them alone, and no
     call passes them. Only what never changes should be frozen: other values take another compilation.
+
+    Large arrays that are read-only, as those of a file that is mapped and of JAX, are not copied, and nobody may change
+    them. The executable has each weight once, as its kernels read it.
 
     Args:
         program: as `sx.load` takes it; it stays as it is.
@@ -48,7 +52,8 @@ def freeze(
     >>> sx.compile(frozen)(np.array([10, 10], np.float32))
     array([20., 30.], dtype=float32)
     """
-    module = load(program, entry=entry)
+    with contexts_with_room(sum(np.asarray(value).nbytes for value in constants.values())):
+        module = load(program, entry=entry)
     main = main_of(module)
     block = main.regions[0].blocks[0]
     places = [number for number, argument in enumerate(block.arguments) if not is_token(argument.type)]
@@ -103,4 +108,6 @@ def _elements(value: Any, type_: ir.Type, told: str) -> ir.Attribute:
     array = np.asarray(value, order="C")
     if array.dtype != known.element.dtype or array.shape != known.shape:
         raise ShapeError(f"{told} is {known}, and the constant an array {array.dtype.name}{list(array.shape)}")
-    return dense_attribute(array, type_)
+    if not can_be_held(array) or array.flags.writeable:
+        return dense_attribute(array, type_)
+    return held_attribute(array, type_)

@@ -11,10 +11,11 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import arith, func, memref, ub
+from mlir.dialects import arith, func, memref, scf, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.held_arrays import elements_attribute, held_array, leave_pages
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
@@ -120,20 +121,42 @@ class _Work:
 
 
 def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> list[ir.Attribute]:
-    """Compile and run the phases; return the packed operands as bytes."""
+    """Compile the phases and run each on its constants, one at a time; return the packed operands as bytes."""
+    firsts = {work.phase.function: work for work in reversed(works)}
+    phases = list(firsts.values())
     with module.context, ir.Location.unknown():
         program = ir.Module.create()
         with ir.InsertionPoint(program.body):
-            for name in _called({work.phase.function for work in works}, symbols):
+            for name in _called(set(firsts), symbols):
                 symbols[name].operation.clone()
-            _write_main(works, symbols)
+            _write_main(phases, symbols)
     with borrowed_code(program, module) as options, module.context, ir.Location.unknown():
         run_pipeline(program, Pipeline("pack", [Step("llvm", ",".join(TO_LLVM), LLVM)]), is_trusted=True)
-        given = [np.ascontiguousarray(np.array(work.value)).reshape(-1).view(np.uint8) for work in works]
-        sizes = [bytes_of(work.type) for work in works]
-        signature = Signature("pack", tuple(_bytes(len(a)) for a in given), tuple(map(_bytes, sizes)))
-        made = load(program, signature, options).execute(given)
-        return [ir.DenseElementsAttr.get(array, signless=True) for array in made]
+        # A function takes arrays for all parameters: of the phases that do not run, their first constants, unread.
+        given = [_array(work.value) for work in phases]
+        sizes = [bytes_of(work.type) for work in phases]
+        parameters = map(_bytes, (len(phases), *(array.size for array in given)))
+        function = load(program, Signature("pack", tuple(parameters), tuple(map(_bytes, sizes))), options)
+
+        def packed(work: _Work) -> np.ndarray[Any, Any]:
+            place, array = phases.index(firsts[work.phase.function]), _array(work.value)
+            runs = np.zeros(len(phases), np.uint8)
+            runs[place] = 1
+            made = function.execute([runs, *given[:place], array, *given[place + 1 :]])[place]
+            leave_pages(array)
+            return made
+
+        return [elements_attribute(array, _type(array.size)) for array in map(packed, works)]
+
+
+def _type(size: int) -> ir.Type:
+    return ir.RankedTensorType.get([size], ir.IntegerType.get_signless(8))
+
+
+def _array(value: ir.Attribute) -> np.ndarray[Any, Any]:
+    """Return the bytes of a constant."""
+    held = held_array(value)
+    return np.ascontiguousarray(np.asarray(value) if held is None else held).reshape(-1).view(np.uint8)
 
 
 def _bytes(count: int) -> TensorType:
@@ -154,12 +177,13 @@ def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
 
 
 def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
-    """Write a single-threaded `main` whose parameters are the constants and whose results are the packed ones."""
+    """Write a single-threaded `main` that packs a constant for each phase; the bytes before say which phases run."""
     index = ir.IndexType.get()
     byte = ir.IntegerType.get_signless(8)
-    roles = [*["parameter"] * len(works), *["result"] * len(works), "arena"]
+    roles = [*["parameter"] * (1 + len(works)), *["result"] * len(works), "arena"]
     taken = [_inputs(work.phase.function, symbols) for work in works]
-    types = [inputs[work.packing.input] for inputs, work in zip(taken, works, strict=True)]
+    types = [ir.MemRefType.get([len(works)], byte)]
+    types += [inputs[work.packing.input] for inputs, work in zip(taken, works, strict=True)]
     types += [*(work.type for work in works), ir.MemRefType.get([0], byte)]
     main = func.FuncOp("main", ir.FunctionType.get(types, []))
     main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({ROLE: ir.StringAttr.get(r)}) for r in roles])
@@ -167,12 +191,17 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
     with ir.InsertionPoint(main.entry_block):
         for number, work in enumerate(works):
             phase = work.phase
-            _clear(arguments[len(works) + number])
-            operands = [ub.poison(t) for t in taken[number]]  # the phase uses two buffers only
-            operands[work.packing.input] = arguments[number]
-            operands[work.place] = arguments[len(works) + number]
-            operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
-            func.CallOp([], phase.function, operands)
+            runs = memref.load(arguments[0], [arith.ConstantOp(index, number).result])
+            branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, runs, constant(byte, 0)))
+            with ir.InsertionPoint(branch.then_block):
+                made = arguments[1 + len(works) + number]
+                _clear(made)
+                operands = [ub.poison(t) for t in taken[number]]  # the phase uses two buffers only
+                operands[work.packing.input] = arguments[1 + number]
+                operands[work.place] = made
+                operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
+                func.CallOp([], phase.function, operands)
+                scf.YieldOp([])
         func.ReturnOp([])
 
 

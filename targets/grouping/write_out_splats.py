@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.constants import is_splat
 from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import is_tensor
 from stablexla.targets.grouping.patterns import pattern_pass
@@ -20,7 +21,7 @@ def write_out_splats(op: ir.Operation) -> Sequence[ir.Value] | None:
     type_ = op.results[0].type
     if op.name == "tensor.splat":
         scalar = op.operands[0]
-    elif is_tensor(op.results[0]) and op.attributes["value"].is_splat:
+    elif is_tensor(op.results[0]) and is_splat(op.attributes["value"]):
         scalar = arith.ConstantOp(type_.element_type, op.attributes["value"].get_splat_value()).result
     else:
         return None

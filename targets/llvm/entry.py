@@ -11,6 +11,7 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.held_arrays import held_array, is_borrowed
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.sizes import bytes_of
@@ -147,4 +148,8 @@ def _argument_attributes(main: Any) -> list[Any]:
 
 
 def _constant(attribute: ir.Attribute) -> np.ndarray[Any, Any]:
-    return np.ascontiguousarray(np.array(attribute))
+    held = held_array(attribute)
+    array = np.ascontiguousarray(np.array(attribute) if held is None else held)
+    array = array.copy() if is_borrowed(attribute) else array.view()
+    array.flags.writeable = False  # it is the executable's from here on
+    return array

@@ -9,7 +9,6 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -24,6 +23,7 @@ from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.copying import copy_of_module
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
+from stablexla.dialects.held_arrays import copy_in, holding, with_elements
 from stablexla.dialects.rules import active, active_rules, verified
 from stablexla.dialects.stopping import look
 from stablexla.targets.pipeline.contents import Contents
@@ -91,9 +91,7 @@ def copy_of(module: Any, *, here: bool = False) -> Any:
     if here:
         context = stablehlo_context() if side_of(module) == "stablehlo" else upstream_context()
         if context != module.context:
-            buffer = BytesIO()
-            module.operation.write_bytecode(buffer)
-            return type(module).parse(buffer.getvalue(), context)
+            return copy_in(module, context)
     return copy_of_module(module)
 
 
@@ -104,6 +102,7 @@ def run_pipeline(
     watcher: Watcher | None = None,
     again: Callable[[], Any] | None = None,
     is_trusted: bool = False,
+    holds: bool | None = None,
 ) -> Any:
     """Run every step and return the last module; `module` itself may be changed.
 
@@ -112,6 +111,8 @@ def run_pipeline(
         is_trusted: whether the pipeline is one of this package's. Where no rule, emitter or composite kernel of a user
             may take part, the module is then verified after the last of several passes written in Python and before
             MLIR's, and no more.
+        holds: whether the modules may hold large arrays (`held_arrays.py`): not where their text has to be whole. By
+            default where the pipeline is trusted.
         again: returns the run's input module once more; with it, a failed run is repeated up to the
             failing pass, so that the error can name it and show its input.
 
@@ -120,8 +121,11 @@ def run_pipeline(
         StablexlaError: as a pass written in Python raised it.
     """
     with active(pipeline.rules):
+        holds = is_trusted if holds is None else holds
         is_trusted = is_trusted and not (VERIFIES_ALL or pipeline.rules or USERS_EMITTERS or composites.REGISTERED)
-        return _run_steps(module, pipeline, watcher or Watcher(), again, is_trusted)
+        with holding(holds):
+            module = module if holds else with_elements(module)
+            return _run_steps(module, pipeline, watcher or Watcher(), again, is_trusted)
 
 
 class _Held:

@@ -23,6 +23,7 @@ from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.held_arrays import with_elements
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import functions_of, symbol_of
 from stablexla.lowering.support.types import tensor_type
@@ -144,7 +145,7 @@ def file_name(number: int, step: str) -> str:
 
 def assembly(module: Any, *, debug_info: bool = True) -> str:
     """Print a module as text that parses to the same module."""
-    return str(module.operation.get_asm(enable_debug_info=debug_info)).rstrip("\n") + "\n"
+    return str(with_elements(module).operation.get_asm(enable_debug_info=debug_info)).rstrip("\n") + "\n"
 
 
 def program_folder(name: str, source: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import field
 from time import perf_counter
 from typing import Any
 
+from stablexla.dialects.held_arrays import short_text
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.pipelines import Element, Step
 
@@ -28,12 +29,8 @@ class Form:
 
     def text(self, module: Any) -> str:
         """Print the module, with a line break at its end."""
-        text = module.operation.get_asm(
-            enable_debug_info=self.debug_info,
-            print_generic_op_form=self.generic,
-            large_elements_limit=self.elide_above,
-        )
-        return str(text).rstrip("\n") + "\n"
+        options = {"enable_debug_info": self.debug_info, "print_generic_op_form": self.generic}
+        return short_text(module, self.elide_above, **options) + "\n"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stablexla.dialects.errors import LoadError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -25,6 +26,7 @@ FORMAT = 1
 """Version: incremented when files, or what machine code expects of the runtime, change incompatibly."""
 ALIGNMENT = 64
 
+_MAPPED = 1 << 20
 _HEAD = struct.Struct("<HIQ32s")  # format, 0, length of the description, its checksum
 _START = len(MAGIC) + _HEAD.size
 
@@ -110,10 +112,20 @@ def read(path: Path, key: bytes | None = None) -> Container:
         StablexlaError: that is no key.
     """
     try:
-        data: Buffer = path.read_bytes()
+        with path.open("rb") as file:
+            data = contents(file)
     except OSError as error:
         raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
     return parse(data if key is None else signatures.verify(data, key, str(path)), str(path))
+
+
+def contents(file: BinaryIO) -> Buffer:
+    """Return what an open file has; a large one is mapped, so that processes share its memory.
+
+    It must not be written into, as nobody does who writes another one in its place (`write`).
+    """
+    size = os.fstat(file.fileno()).st_size
+    return memoryview(mmap(file.fileno(), size, access=ACCESS_READ)) if size >= _MAPPED else file.read()
 
 
 def parse(data: Buffer, file: str) -> Container:

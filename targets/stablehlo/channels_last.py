@@ -17,7 +17,9 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects import hlo
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.choices import Gate
+from stablexla.dialects.constants import is_splat
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.held_arrays import value_of
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
@@ -93,7 +95,7 @@ def _can_be_made(value: Any) -> bool:
     if op is None:
         return False
     if op.name == "stablehlo.constant":
-        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
+        return is_splat(value_of(op))
     if op.name == "stablehlo.reshape":
         return _is_column(value)
     return op.name in ("stablehlo.broadcast_in_dim", "stablehlo.iota", "stablehlo.transpose")

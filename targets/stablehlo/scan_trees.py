@@ -14,6 +14,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.choices import Gate
+from stablexla.dialects.constants import is_splat
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.registry import RULES
@@ -172,9 +173,8 @@ def _is_constant(value: Any) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    if not _is_constant(value):
+    if not _is_constant(value) or not is_splat(number := value.owner.attributes["value"]):
         return False
-    number = hlo_ir.DenseElementsAttr(value.owner.attributes["value"])
     return str(number.get_splat_value()).split(" ")[0] in ("0", "0.000000e+00", "false")
 
 
@@ -269,8 +269,8 @@ class _Nodes:
             reader.owner(value)
             value = value.owner.operands[0]
         if _is_constant(value):
-            number = hlo_ir.DenseElementsAttr(value.owner.attributes["value"])
-            if not number.is_splat:
+            number = value.owner.attributes["value"]
+            if not is_splat(number):
                 return None
             key = (str(value.type.element_type), str(number.get_splat_value()))
             reader.owner(value)

@@ -218,6 +218,41 @@ class TestCalls:
         last = jit(lambda x, n: x * n, static_argnums=-1)
         np.testing.assert_array_equal(last(X, 4), X * 4)
 
+    @pytest.mark.parametrize("freeze", [0, "net", [0, "scale"]], ids=str)
+    def test_frozen_arguments(self, freeze: Any) -> None:
+        """A tree of small and of large arrays, numpy's and JAX's, behind a static argument and before named ones."""
+
+        def function(net: Any, power: int, x: Any, *, scale: Any) -> Any:
+            return (jnp.tanh(x @ net["w"] + net["b"]) @ net["w"]) ** power * scale
+
+        rng = np.random.default_rng(1)
+        net = {"w": jnp.asarray(rng.standard_normal((150, 150), np.float32)), "b": rng.standard_normal(150, np.float32)}
+        x, scale = rng.standard_normal((3, 150), np.float32), jnp.float32(2)
+        run = jit(function, static_argnums=1, freeze=freeze)
+        for _ in range(2):
+            given = run(net, 2, x, scale=scale)
+            np.testing.assert_allclose(given, function(net, 2, x, scale=scale), rtol=1e-4, atol=1e-3)
+        assert "1 program" in repr(run)
+        count = len(run.executable(net, 2, x, scale=scale).parameters)
+        assert count == (1 if freeze == [0, "scale"] else 2)
+        other = {"w": net["w"] * 2, "b": net["b"]}
+        np.testing.assert_allclose(
+            run(other, 2, x, scale=scale), function(other, 2, x, scale=scale), rtol=1e-4, atol=1e-3
+        )
+        assert "2 programs" in repr(run)
+        gradient = jax.grad(lambda v: run(net, 2, v, scale=scale).sum())(x)
+        wanted = jax.grad(lambda v: function(net, 2, v, scale=scale).sum())(x)
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-2)
+
+    def test_what_cannot_be_frozen(self) -> None:
+        for freeze, named in ((2, "2"), (-3, "-3"), ("z", "'z'")):
+            with pytest.raises(sx.CompileError, match=f"no argument {named}"):
+                jit(lambda x, y: x + y, freeze=freeze)
+        with pytest.raises(sx.ShapeError, match="donated"):
+            jit(lambda x, y: (x + y, x), donate_argnums=0, freeze=0)(X, X)
+        assert jit(lambda *all: all[0] - all[1], freeze=1)(X, X).sum() == 0
+        assert jit(lambda **all: all["x"] - all["y"], freeze="y")(x=X, y=X).sum() == 0
+
     def test_static_values_of_other_types(self) -> None:
         kind = jit(lambda x, v: x + {int: 1, float: 2, bool: 3}[type(v)], static_argnums=1)
         assert [int(kind(0, v)) for v in (1, 1.0, True)] == [1, 2, 3]

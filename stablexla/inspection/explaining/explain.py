@@ -9,6 +9,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.composites import kernel_of, name_and_version
+from stablexla.dialects.held_arrays import short_text
 from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.explaining.explanation import (
     BufferNote,
@@ -65,7 +66,7 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
     composites = _Composites(module)
     watcher = _Follower(find_target(target))
     watcher.stages["source"] = _text(module)
-    run_pipeline(module, pipeline, watcher=watcher)
+    run_pipeline(module, pipeline, watcher=watcher, holds=True)
     return Explanation(
         name,
         signature,
@@ -260,6 +261,4 @@ class _Composites:
 
 
 def _text(module: Any) -> str:
-    return str(
-        module.operation.get_asm(enable_debug_info=True, use_local_scope=True, large_elements_limit=LARGE)
-    ).rstrip("\n")
+    return short_text(module, LARGE, enable_debug_info=True, use_local_scope=True)

@@ -220,7 +220,7 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
         pipeline = executable._pipeline_again().inserting(
             Step("profile", "stablexla-time-calls"), after=executable.pipeline.names[-1]
         )
-        lowered = run_pipeline(copy_of(source), pipeline, watcher=taker)
+        lowered = run_pipeline(copy_of(source), pipeline, watcher=taker, holds=True)
         if taker.timed is None:
             raise UnsupportedError("a program for a profile must be compiled down to LLVM's dialect")
         options = executable._compile_options or CompileOptions()

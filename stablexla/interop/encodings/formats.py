@@ -11,6 +11,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import ParseError
+from stablexla.dialects.held_arrays import with_elements
 from stablexla.interop.encodings import bytecode, exported, protobuf
 from stablexla.targets.runtime import container
 from stablexla.targets.stablehlo.nesting import check_nesting
@@ -89,7 +90,7 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
 
         module = parse_text(module)
     check_nesting(module)
-    operation: Any = module.operation
+    operation: Any = with_elements(module).operation
     out = BytesIO()
     if version is None:
         operation.write_bytecode(out)

@@ -17,7 +17,7 @@ from stablexla.interop.jax.arrays import Returns, check_returns, signature_of
 from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.program import JaxProgram, from_lowered
 from stablexla.interop.jax.required import internals, jax
-from stablexla.interop.jax.static import Names, Numbers, StaticArguments
+from stablexla.interop.jax.static import NamedArguments, Names, Numbers, StaticArguments
 from stablexla.targets.pipeline.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def jit(
     donate_argnums: Numbers = None,
     donate_argnames: Names = None,
     keep_unused: bool = False,
+    freeze: int | str | Sequence[int | str] | None = None,
     options: CompileOptions | None = None,
     returns: Returns = "jax",
 ) -> Any:
@@ -51,18 +52,24 @@ def jit(
         static_argnums, static_argnames: arguments that are compiled for by value, by place or by name.
         donate_argnums, donate_argnames: arguments whose memory the results may take; they are deleted by the call.
         keep_unused: whether arguments that the function does not use are parameters of the program.
+        freeze: arguments whose arrays are constants of the program, by place or by name: a network's parameters, which
+            are packed once for the kernels that read them. A call with other arrays, by identity, compiles once more;
+            arrays of numpy are taken as they are at the first call.
         options: how to compile.
         returns: "jax" for results as JAX's arrays, on the memory that the program wrote; "numpy" for numpy's.
 
     Raises:
         StablexlaError: JAX is not installed.
         CompileError: `returns` is another word.
-        UnsupportedError: on a call: something in the function cannot be done.
+        UnsupportedError: on a call: something in the function cannot be done, or arrays on several devices are frozen.
 
     >>> import jax.numpy as jnp
     >>> norm = sx.interop.jax.jit(lambda tree: jnp.sqrt(tree["a"] ** 2 + tree["b"] ** 2))
     >>> norm({"a": jnp.array([3.0, 5.0]), "b": jnp.array([4.0, 12.0])})
     Array([ 5., 13.], dtype=float32)
+    >>> layer = sx.interop.jax.jit(lambda w, x: x @ w, freeze=0)
+    >>> layer(jnp.eye(2), jnp.array([3.0, 4.0])), layer.executable(jnp.eye(2), jnp.ones(2))
+    (Array([3., 4.], dtype=float32), Executable('jit__lambda', (f32[2]) -> (f32[2]), target='cpu'))
     """
     settings: dict[str, Any] = {
         "static_argnums": static_argnums,
@@ -72,21 +79,40 @@ def jit(
         "keep_unused": keep_unused,
     }
     if function is None:
-        return lambda f: JitFunction(f, settings, options, returns)
-    return JitFunction(function, settings, options, returns)
+        return lambda f: JitFunction(f, settings, options, returns, freeze)
+    return JitFunction(function, settings, options, returns, freeze)
+
+
+class _Same:
+    """An array as a part of a key: equal to itself alone, and kept, so that no other takes its place in memory."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._array is other._array
+
+    def __hash__(self) -> int:
+        return id(self._array)
 
 
 class JitFunction(Inspectable):
     """The result of `jit`: a function with a compiled program for each signature."""
 
     def __init__(
-        self, function: Callable[..., Any], settings: dict[str, Any], options: CompileOptions | None, returns: Returns
+        self,
+        function: Callable[..., Any],
+        settings: dict[str, Any],
+        options: CompileOptions | None,
+        returns: Returns,
+        freeze: int | str | Sequence[int | str] | None = None,
     ) -> None:
         check_returns(returns)
         self._traced, self._function = jax().jit(function, **settings), function
         self._options, self._returns = options, returns
         static = StaticArguments(function, settings["static_argnums"], settings["static_argnames"])
         self._static = static if static else None
+        self._frozen = None if freeze is None else NamedArguments.of(function, freeze)
         # For each state of JAX's settings the programs by signature; and those of the state of the last call.
         self._programs: dict[object, dict[object, JaxProgram]] = {}
         self._last: tuple[object, dict[object, JaxProgram]] = (None, {})
@@ -106,7 +132,7 @@ class JitFunction(Inspectable):
         if settings != (now := self._settings_now()):
             programs = self._programs_for(now)
         types = None
-        if not kwargs and self._static is None:
+        if not kwargs and self._static is None and self._frozen is None:
             array_type = self._array_type
             # Arrays of JAX alone need no tree.
             types = tuple([a.aval if type(a) is array_type else None for a in args])
@@ -154,7 +180,27 @@ class JitFunction(Inspectable):
             if not wrong:
                 raise
             raise TypeError(f"{self._name}: {wrong}") from None
+        if self._frozen is not None:
+            types = self._with_identities(types, leaves, self._frozen_leaves(args, tree))
         return leaves, (tree, static, self._with_meshes(types, leaves) if self._has_meshes else types)
+
+    def _frozen_leaves(self, args: tuple[Any, ...], tree: Any) -> list[int]:
+        """Return the numbers of the leaves that are constants."""
+        assert self._frozen is not None
+        positional, named = tree.children()
+        skipped = self._static.places(len(args)) if self._static is not None else ()
+        places, frozen = [i for i in range(len(args)) if i not in skipped], self._frozen.places(len(args))
+        parts = [(place in frozen, part) for place, part in zip(places, positional.children(), strict=True)]
+        parts += [(self._frozen.has_name(n), p) for n, p in zip(named.node_data()[1], named.children(), strict=True)]
+        flags = [is_frozen for is_frozen, part in parts for _ in range(part.num_leaves)]
+        return [number for number, is_frozen in enumerate(flags) if is_frozen]
+
+    def _with_identities(self, types: tuple[Any, ...], leaves: Sequence[Any], frozen: Sequence[int]) -> tuple[Any, ...]:
+        """Return the types, with the arrays themselves in the place of those that are constants."""
+        made = list(types)
+        for number in frozen:
+            made[number] = _Same(leaves[number])
+        return tuple(made)
 
     def _with_meshes(self, types: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the types, with the shardings of arrays on several devices."""
@@ -179,10 +225,17 @@ class JitFunction(Inspectable):
             return None
         tree, static, _ = key
         types = tuple(map(jax().typeof, leaves))
+        frozen = () if self._frozen is None else self._frozen_leaves(args, tree)
+        types = self._with_identities(types, leaves, frozen)
         known = tree, static, self._with_meshes(types, leaves) if self._has_meshes else types
         program = programs.get(known)
         if program is None:
-            program = from_lowered(self.lower(*args, **kwargs), options=self._options_now(), returns=self._returns)
+            program = from_lowered(
+                self.lower(*args, **kwargs),
+                options=self._options_now(),
+                returns=self._returns,
+                freeze={number: leaves[number] for number in frozen},
+            )
             programs[known] = program
         return programs.setdefault(key, program)
 

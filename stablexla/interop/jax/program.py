@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
+from stablexla.interop.freezing import freeze as freeze_parameters
 from stablexla.interop.jax import donation
 from stablexla.interop.jax.arguments import Names, names_of_parameters, wrong_leaf, wrong_structure
 from stablexla.interop.jax.arrays import Array, Returns, check_returns, maker, replace_contents, to_host
@@ -207,16 +209,25 @@ class JaxProgram(Inspectable):
         return f"JaxProgram({self.name!r}, {self.executable!r})"
 
 
-def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
+def from_lowered(
+    lowered: Any,
+    *,
+    options: CompileOptions | None = None,
+    returns: Returns = "jax",
+    freeze: Mapping[int, Any] | None = None,
+) -> JaxProgram:
     """Compile the result of `jax.jit(f).lower(...)`.
 
     Args:
         lowered: a `jax.stages.Lowered`.
         options: how to compile.
         returns: whether results are JAX's arrays or numpy's.
+        freeze: arrays that are constants of the program, by the numbers of the arguments' leaves. Calls are still given
+            arguments for them, and read nothing of these.
 
     Raises:
-        UnsupportedError: something in it cannot be done.
+        UnsupportedError: something in it cannot be done; arrays of a program for several devices are frozen.
+        ShapeError: an array is of another type than it was lowered for, or is donated.
         CompileError: a step of the pipeline failed.
 
     >>> import jax
@@ -225,12 +236,28 @@ def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns
     {'half': Array([0.5, 1. ], dtype=float32)}
     """
     module, callbacks = bind_callbacks(lowered._lowering.stablehlo(), lowered._lowering.compile_args["host_callbacks"])
+    interface = interface_of(lowered)
+    if freeze:
+        module, interface = _frozen(module, interface, freeze)
     executable = compile_program(module, options=options, num_partitions=_partitions(module))
     release_with(executable, callbacks)
     details = lowered._lowering.compile_args
     declared = details["out_shardings"]
     known = (*details["in_shardings"], *declared, *details.get("intermediate_shardings", ()))
-    return JaxProgram(executable, interface_of(lowered), returns, _mesh(executable, known, declared))
+    return JaxProgram(executable, interface, returns, _mesh(executable, known, declared))
+
+
+def _frozen(module: Any, interface: Interface, arrays: Mapping[int, Any]) -> tuple[Any, Interface]:
+    """Return the module with constants for leaves of the arguments, and the interface of what is left."""
+    if _partitions(module) is None:
+        raise UnsupportedError(
+            f"{interface.name}: a program for several devices has no frozen arguments", hint="without freeze="
+        )
+    first = len(interface.constants)
+    places = {first + leaf: array for leaf, array in arrays.items()}
+    constants = {number: places[leaf] for number, leaf in enumerate(interface.kept) if leaf in places}
+    kept = tuple(leaf for leaf in interface.kept if leaf not in places)
+    return freeze_parameters(module, constants), replace(interface, kept=kept)
 
 
 def from_exported(exported: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:

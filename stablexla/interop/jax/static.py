@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
+
+from stablexla.dialects.errors import CompileError
 
 Numbers: TypeAlias = int | Sequence[int] | None
 Names: TypeAlias = str | Iterable[str] | None
 
 
-class StaticArguments:
-    """The static arguments by position and by name, and their values in a call."""
+class NamedArguments:
+    """Arguments by position and by name, as decorators of JAX take them."""
 
     def __init__(self, function: Callable[..., Any], numbers: Numbers, names: Names) -> None:
         self._numbers = [numbers] if isinstance(numbers, int) else list(numbers or ())
@@ -28,8 +30,45 @@ class StaticArguments:
         elif numbers is None:
             self._numbers = [places.index(name) for name in self._names if name in places]
 
+    @classmethod
+    def of(cls, function: Callable[..., Any], given: int | str | Sequence[int | str]) -> Self:
+        """Return arguments that are given by places or names, or both.
+
+        Raises:
+            CompileError: the function has no such argument.
+        """
+        keys = [given] if isinstance(given, (int, str)) else list(given)
+        numbers, names = [k for k in keys if not isinstance(k, str)], [k for k in keys if isinstance(k, str)]
+        found = cls(function, numbers or None, names or None)
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            return found
+        many, named = (
+            any(p.kind is kind for p in parameters)
+            for kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        )
+        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        known = [p.name for p in parameters]
+        for key in keys:
+            if not (named or key in known if isinstance(key, str) else many or -count <= key < count):
+                raise CompileError(f"the function has no argument {key!r}", hint=", ".join(known))
+        return found
+
     def __bool__(self) -> bool:
         return bool(self._numbers or self._names)
+
+    def places(self, count: int) -> set[int]:
+        """Return which of so many positional arguments they are."""
+        return {n + count if n < 0 else n for n in self._numbers}
+
+    def has_name(self, name: str) -> bool:
+        """Return whether the argument of that name is one."""
+        return name in self._names
+
+
+class StaticArguments(NamedArguments):
+    """The static arguments by position and by name, and their values in a call."""
 
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -39,7 +78,7 @@ class StaticArguments:
         Raises:
             ValueError: a static one that cannot be hashed.
         """
-        places = {n + len(args) if n < 0 else n for n in self._numbers}
+        places = self.places(len(args))
         static: list[tuple[object, type, object]] = [(i, type(a), a) for i, a in enumerate(args) if i in places]
         static += [(k, type(v), v) for k, v in sorted(kwargs.items(), key=lambda item: item[0]) if k in self._names]
         for place, kind, _ in static:

@@ -93,7 +93,7 @@ class CompiledGraph:
         if value.layout is not torch.strided:
             raise UnsupportedError(f"the tensor {name} is {value.layout}", hint="tensor.to_dense()")
         if frozen:
-            return translator.tensor(value)
+            return translator.frozen(value)
         order = order_of(value.shape, value.stride())
         self._orders.append((number, order))
         sizes = value.shape if order is None else [value.shape[d] for d in order]

@@ -142,6 +142,12 @@ class Translator:
         """Return a tensor of the graph's own as a constant."""
         return self.builder.constant(as_array(value.detach().contiguous()))
 
+    def frozen(self, value: torch.Tensor) -> XlaOp:
+        """Return a parameter as a constant, a large one in the tensor's own memory."""
+        array = as_array(value.detach().contiguous())
+        array.flags.writeable = False  # by us
+        return self.builder.constant(array)
+
     def _bind(self, wanted: Any, value: Any) -> None:
         """Remember the numbers of an input's symbolic sizes."""
         sizes: Sequence[Any] = (wanted,)

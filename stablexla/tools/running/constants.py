@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import struct
+from collections.abc import Mapping
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.errors import ExecutionError
 from stablexla.tools.running.inputs import Array, read_arrays
 
+_LENGTH = struct.Struct("<Q")
 # Of safetensors' format.
 _NAMES = {"BOOL": "pred", "F8_E4M3": "f8E4M3FN", "F8_E5M2": "f8E5M2"} | {
     f"{theirs}{bits}": f"{ours}{bits}" for theirs, ours in (("I", "s"), ("U", "u"), ("F", "f"), ("BF", "bf"))
@@ -19,26 +24,35 @@ _NAMES = {"BOOL": "pred", "F8_E4M3": "f8E4M3FN", "F8_E5M2": "f8E5M2"} | {
 
 
 def read_constants(path: Path) -> dict[str, Array]:
-    """Return the arrays of an .npz or .safetensors file by name.
+    """Return the arrays of an .npz or .safetensors file by name; those of the latter are the file's memory, mapped.
 
     Raises:
         ExecutionError: it cannot be read, or has an array of an element type that XLA has not.
+
+    Source: the format of safetensors: the length of a header, u64, the header in JSON, and the arrays' bytes.
     """
     if path.suffix != ".safetensors":
         return read_arrays(path, ".npz")
     try:
-        from safetensors import deserialize
+        with path.open("rb") as file:
+            data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+        (length,) = _LENGTH.unpack_from(data)
+        header = json.loads(bytes(data[_LENGTH.size : _LENGTH.size + length]))
+        header.pop("__metadata__", None)
+        body = data[_LENGTH.size + length :]
+        if len(body) != max((about["data_offsets"][1] for about in header.values()), default=0):
+            raise ValueError("it ends before its last array, or has bytes behind it")
+        return {name: _array(path, name, about, body) for name, about in header.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise ExecutionError(f"{path} cannot be read as a .safetensors file: {error!r}") from None
 
-        found: Any = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]  # its stub has no types
-    except ImportError:
-        raise ExecutionError(f"{path}: safetensors is not installed", hint="pip install safetensors") from None
-    except Exception as error:  # safetensors has errors of its own for damaged files
-        raise ExecutionError(f"{path} cannot be read as a .safetensors file: {error}") from None
-    return {name: _array(path, name, tensor["dtype"], tensor["shape"], tensor["data"]) for name, tensor in found}
 
-
-def _array(path: Path, name: str, type_: str, shape: list[int], data: bytes) -> Array:
-    element = BY_NAME.get(_NAMES.get(type_, ""))
+def _array(path: Path, name: str, about: Mapping[str, Any], body: memoryview) -> Array:
+    element = BY_NAME.get(_NAMES.get(about["dtype"], ""))
     if element is None:
-        raise ExecutionError(f"{path}: {name} has elements {type_}, which XLA has not")
-    return np.frombuffer(bytearray(data), element.dtype).reshape(shape)
+        raise ExecutionError(f"{path}: {name} has elements {about['dtype']}, which XLA has not")
+    first, last = about["data_offsets"]
+    if not 0 <= first <= last <= len(body):
+        raise ValueError(f"{name} lies outside of the file")
+    array = np.frombuffer(body[first:last], np.uint8).view(element.dtype).reshape(about["shape"])
+    return array if array.flags.aligned else array.copy()

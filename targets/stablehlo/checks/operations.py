@@ -11,7 +11,7 @@ import jaxlib.mlir.ir as ir
 import ml_dtypes
 import numpy as np
 
-from stablexla.dialects.constants import read_constant, splat_value
+from stablexla.dialects.constants import is_splat, read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -141,8 +141,8 @@ def splat_of(value: Any) -> float | None:
     element = None if maker is None or maker.name != "stablehlo.constant" else element_of(maker.results[0])
     if element is None or not element.is_float:  # the bindings read no complex constants
         return None
-    held = ir.DenseElementsAttr(maker.attributes["value"])
-    return float(ir.FloatAttr(held.get_splat_value()).value) if held.is_splat else None
+    value = maker.attributes["value"]
+    return float(ir.FloatAttr(value.get_splat_value()).value) if is_splat(value) else None
 
 
 def is_finite_constant(value: Any) -> bool:

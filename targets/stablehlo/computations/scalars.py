@@ -13,7 +13,9 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.attributes.attributes import PaddingConfig, integers
+from stablexla.dialects.constants import is_splat
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.held_arrays import value_of
 from stablexla.dialects.hlo import emit, tensor
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.stablehlo.computations.element_loops import index
@@ -148,8 +150,8 @@ def _pad(op: Any, place: Place) -> tuple[Any, Place]:
 
 
 def _constant(op: Any, _: Place) -> Any:
-    values = hlo_ir.DenseElementsAttr(op.attributes["value"])
-    if not values.is_splat:
+    values = value_of(op)
+    if not is_splat(values):
         return None
     type_ = tensor(op.results[0].type, [])
     one = hlo_ir.DenseElementsAttr.get_splat(type_, values.get_splat_value())

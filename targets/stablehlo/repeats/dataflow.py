@@ -14,6 +14,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
+from stablexla.dialects.constants import is_splat
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -218,7 +219,7 @@ def _constant(op: Any) -> Any:
 
 def _is_splat(op: Any) -> bool:
     value = _constant(op)
-    return "dense<(" in value if isinstance(value, str) else bool(getattr(value, "is_splat", False))
+    return "dense<(" in value if isinstance(value, str) else is_splat(value)
 
 
 def _has_effects(op: Any) -> bool:

@@ -29,6 +29,8 @@ namespace stablexla {
 
 alignas(64) char nothing[64];
 
+constexpr std::size_t kStays = 64 << 10;  // bytes of a constant that is not copied, if nobody may write it
+
 void throw_python() { throw nb::python_error(); }
 
 // Imported lazily, at the first use, as the modules import this one.
@@ -133,6 +135,13 @@ PyObject* capsule_of(Block block, PyCapsule_Destructor destructor) {
     throw_python();
   }
   return capsule;
+}
+
+// Whether an array's memory is a block of the pool, which counts it already.
+bool is_of_pool(PyArrayObject* array) {
+  PyObject* base = PyArray_BASE(array);
+  while (base != nullptr && PyArray_Check(base)) base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(base));
+  return base != nullptr && PyCapsule_CheckExact(base) && PyCapsule_GetDestructor(base) == release_capsule;
 }
 
 // Steals the reference to the owner, also when it fails.
@@ -245,28 +254,43 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
   read_collectives(std::move(collectives_));
   if (guarded_end != GuardedEnd::kNone) watch_for_faults();
   try {
-    copy_constants(std::move(constants));
+    take_constants(std::move(constants));
   } catch (...) {
-    for (Block block : constants_) release_block(block);
+    release_constants();
     throw;
   }
 }
 
-CompiledFunction::~CompiledFunction() {
-  for (Block block : constants_) release_block(block);
+CompiledFunction::~CompiledFunction() { release_constants(); }
+
+void CompiledFunction::release_constants() {
+  for (std::size_t i = 0; i < constants_.size(); ++i)
+    if (!constant_arrays_[i].is_valid()) release_block(constants_[i]);
 }
 
-// Constants are copied, so that they are immutable and aligned like results.
-void CompiledFunction::copy_constants(nb::sequence constants) {
+// Large arrays that nobody may write stay where they are: packed weights, those of a mapped file. Others are copied, so that
+// they are immutable, and aligned like results.
+void CompiledFunction::take_constants(nb::sequence constants) {
   for (nb::handle constant : constants) {
     nb::object array = nb::steal(PyArray_FromAny(constant.ptr(), nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr));
     if (!array.is_valid()) throw_python();
     auto* source = reinterpret_cast<PyArrayObject*>(array.ptr());
     const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(source));
+    if (bytes >= kStays && !PyArray_ISWRITEABLE(source) && guarded_end == GuardedEnd::kNone) {
+      const PoolStats now = pool_stats();
+      const std::size_t left = now.memory_limit_bytes - std::min(now.memory_limit_bytes, now.in_use_bytes);
+      if (bytes > left && !is_of_pool(source))
+        cold_path("raise_out_of_memory", kAvailableMemory)(name + ": constants", bytes);
+      constants_.push_back(Block{PyArray_DATA(source), 0});
+      constant_bytes_.push_back(bytes);
+      constant_arrays_.push_back(std::move(array));
+      continue;
+    }
     Block block = acquire_block(bytes);
     if (block.data == nullptr) cold_path("raise_out_of_memory", kAvailableMemory)(name + ": constants", bytes);
     constants_.push_back(block);
     constant_bytes_.push_back(bytes);
+    constant_arrays_.emplace_back();
     std::memcpy(block.data, PyArray_DATA(source), bytes);
   }
 }

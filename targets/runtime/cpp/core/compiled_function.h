@@ -92,7 +92,8 @@ class CompiledFunction : public HostTable {
   RunKey key() const;
   void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const;
   void read_collectives(nb::sequence configs);
-  void copy_constants(nb::sequence constants);
+  void take_constants(nb::sequence constants);
+  void release_constants();
   void count_fresh_bytes();
   // Throws where there is not the memory for a run on so many devices; small runs do not ask.
   void check_room(std::size_t devices, bool donate) const {
@@ -112,6 +113,7 @@ class CompiledFunction : public HostTable {
 
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
+  std::vector<nb::object> constant_arrays_;  // those that are not copied
   std::size_t fresh_bytes_ = 0, donated_bytes_ = 0;  // blocks for a call's results and arena; of those that can alias
   bool hosted_ = false;
   bool is_special_ = false;  // not on the fast path
