@@ -50,7 +50,10 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         if planned is None:
             refuse(_TOO_LARGE)
             return None
-        return _Windows(kernel, target, *planned).emit()
+        sizes, plan = planned
+        if convolved is not None and convolved.contraction.b.number in kernel.lasting:
+            plan = replace(plan, own_weights=False)  # packed once for many calls
+        return _Windows(kernel, target, sizes, plan).emit()
 
 
 def _packs_little(c: MatchedConvolution) -> bool:
