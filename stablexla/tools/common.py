@@ -46,6 +46,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
     group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
+    group.add_argument(
+        "--excess-precision", action="store_true", help="keep f32 between the bf16 operations of a kernel"
+    )
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
     group.add_argument(APART, action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that compiling may take, and a run")
@@ -101,7 +104,16 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     Raises:
         CompileError: as `read_pipeline` and `rule_of`.
     """
-    plain = ("opt_level", "num_threads", "flush_denormals", "vector_bits", "isolated", "time_limit", "cache")
+    plain = (
+        "opt_level",
+        "num_threads",
+        "flush_denormals",
+        "excess_precision",
+        "vector_bits",
+        "isolated",
+        "time_limit",
+        "cache",
+    )
     return CompileOptions(
         pipeline=None if arguments.pipeline is None else read_pipeline(arguments.pipeline),
         rules=[rule_of(text) for text in arguments.rule],

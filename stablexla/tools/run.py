@@ -58,6 +58,7 @@ OF_COMPILING = (
     "vector_bits",
     "num_threads",
     "flush_denormals",
+    "excess_precision",
     "pipeline",
     "rule",
     "dump",

@@ -12,6 +12,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_attribute, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.excess_precision import unrounded
 
 _WEIGHTS = {
     "arith.constant": 0,
@@ -55,6 +56,8 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
     """Clone an elementwise scalar operation onto other operands, vectors of `lanes` (0: scalars)."""
     if lanes and operation.name in _ON_PARTS and (made := _on_parts(operation, operands, lanes)) is not None:
         return [made]
+    if (value := unrounded(operation, operands, lanes)) is not None:
+        return [value]
     made = ir.Operation.create(
         operation.name,
         results=[cg.vector_of(lanes, result.type) for result in operation.results],

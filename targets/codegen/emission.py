@@ -670,6 +670,16 @@ def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
     return Value(vector.load(vector_of(lanes, buffer.element), buffer.ssa, position))
 
 
+def part_from(buffer: Value, at: Index, size: int) -> Value:
+    """Return `size` elements of a flat buffer from one on, as a buffer."""
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    type_ = ir.MemRefType.get([size], buffer.element, layout=ir.StridedLayoutAttr.get(dynamic, [1]))
+    made = memref.reinterpret_cast(
+        type_, buffer.ssa, [index(at).ssa], [], [], static_offsets=[dynamic], static_sizes=[size], static_strides=[1]
+    )
+    return Value(made)
+
+
 def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> None:
     """Store a scalar or a vector.
 

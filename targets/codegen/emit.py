@@ -13,6 +13,7 @@ from stablexla.dialects.stopping import look
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Phase
+from stablexla.targets.codegen.excess_precision import as_marked
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal
 from stablexla.targets.codegen.schedule import ScheduleNote
@@ -59,7 +60,8 @@ def emit_all(
     waiting = []
     for kernel in kernels:
         look()
-        emitted = emit(kernel)
+        with as_marked(kernel.func):
+            emitted = emit(kernel)
         if emitted is None:
             waiting.append(kernel)
         else:

@@ -16,8 +16,9 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     cpu = CpuOptions.of(options)
     features = f" features={'+'.join(cpu.features)}" if cpu.features else ""
     guard = f" guard={cpu.guard}" if cpu.guard else ""
+    precision = "stablexla-keep-precision," * options.excess_precision
     buffers = (
-        f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
+        f"{precision}stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
         f"stablexla-read-before-updates,stablexla-assign-buffers{{num-threads={cpu.most_threads}{guard}}}"
     )
     narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"

@@ -40,12 +40,13 @@ def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool =
     main = BUFFERS_OF_MAIN.format(CpuOptions.of(options).most_threads)
     attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
     flush = "stablexla-flush-denormals," if options.flush_denormals else ""
+    precision = "stablexla-keep-precision," * options.excess_precision
     prepared = f"{flush}stablexla-clamp-shifts,stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}}"
     steps = [
         stablehlo_step("gpu"),
         tensor_step(whole_sorts=True, find_repeats=options.find_repeats),
         kernels_step(find_attention, ["stablexla-sink-conversions", "stablexla-sink-producers"]),
-        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{mapped}}},{main}", MAPPED),
+        Step("buffers", f"{precision}{ON_DEVICE},stablexla-map-kernels{{{mapped}}},{main}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,stablexla-expand-angles,canonicalize,cse", MAPPED),
         Step(
             "nvvm",

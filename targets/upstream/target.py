@@ -171,6 +171,6 @@ def target(text: str) -> Target:
     """
     if text != "upstream":
         raise no_target(text)
-    ignored = ("opt_level", "vector_bits", "num_threads", "target_cpu", "schedules")
+    ignored = ("opt_level", "vector_bits", "num_threads", "target_cpu", "schedules", "excess_precision")
     refused = ("flush_denormals", "choices")
     return Target("upstream", upstream_pipeline, load, is_saved=False, ignores=ignored, refuses=refused)

@@ -10,6 +10,7 @@ import torch
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.constants import read_constant
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.shapes import Shape
@@ -154,6 +155,15 @@ def full_like(x: XlaOp, value: Number, dimensions: Sequence[int] | None = None) 
     scalar = x.builder.constant(_number(value, x.element_type))
     sizes = x.shape.dimensions if dimensions is None else tuple(dimensions)
     return sx.broadcast(scalar, sizes) if sizes else scalar
+
+
+def constant_elements(x: XlaOp) -> np.ndarray | None:
+    """Return the elements of a constant; None for other tensors."""
+    (value,) = x.values
+    maker = getattr(value.owner, "operation", None)  # that of a parameter is a block
+    if maker is None or maker.name != "stablehlo.constant":
+        return None
+    return read_constant(maker, x.element_type, x.shape.dimensions)
 
 
 def zeros_like(x: XlaOp) -> XlaOp:

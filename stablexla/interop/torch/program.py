@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,10 +34,18 @@ class TorchProgram:
         exported: PyTorch's program, in the operators that there are rules for.
     """
 
-    def __init__(self, program: ExportedProgram, options: CompileOptions | None = None, freeze: bool = False) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        options: CompileOptions | None = None,
+        freeze: bool = False,
+        exact: bool = False,
+    ) -> None:
         with announced("tracing PyTorch's program"):
             self._graph = ExportedGraph(program)
         self.exported = self._graph.program
+        if freeze and not exact:
+            options = replace(options or CompileOptions(), excess_precision=True)
         self._options, self._freezes = options, freeze
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         self._names = program.module_call_graph[0].signature.forward_arg_names
@@ -138,7 +147,7 @@ class TorchProgram:
 
 
 def from_exported(
-    program: ExportedProgram, *, options: CompileOptions | None = None, freeze: bool = False
+    program: ExportedProgram, *, options: CompileOptions | None = None, freeze: bool = False, exact: bool = False
 ) -> TorchProgram:
     """Compile the result of `torch.export.export`.
 
@@ -148,12 +157,14 @@ def from_exported(
         program: for inference or in training mode.
         options: how to compile.
         freeze: whether parameters and buffers that the program does not change are constants of the compiled program.
+        exact: whether a frozen program of halves rounds wherever PyTorch's types ask for it; otherwise
+            `CompileOptions.excess_precision` is on.
 
     Raises:
         UnsupportedError: an operator that there is no rule for.
         StablexlaError: torch is not installed; no exported program.
     """
-    return TorchProgram(program, options, freeze)
+    return TorchProgram(program, options, freeze, exact)
 
 
 def compile(
@@ -164,6 +175,7 @@ def compile(
     dynamic_shapes: Any = None,
     options: CompileOptions | None = None,
     freeze: bool = False,
+    exact: bool = False,
 ) -> TorchProgram:
     """Export a module for example arguments, and compile it; `from_exported` takes what was exported otherwise.
 
@@ -171,7 +183,7 @@ def compile(
         module: on the CPU.
         args, kwargs: example arguments; one tensor stands for a tuple of it.
         dynamic_shapes: as `torch.export.export` takes them.
-        options, freeze: as `from_exported` takes them.
+        options, freeze, exact: as `from_exported` takes them.
 
     Raises:
         UnsupportedError: an operator that there is no rule for.
@@ -191,7 +203,7 @@ def compile(
         raise StablexlaError(f"args is a {type(args).__name__}, and no tuple of example arguments", hint="(x,)")
     with announced("torch.export"), quiet():
         exported = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
-    return from_exported(exported, options=options, freeze=freeze)
+    return from_exported(exported, options=options, freeze=freeze, exact=exact)
 
 
 def _readers(graph: ExportedGraph) -> list[Callable[[Sequence[Any]], Any]]:

@@ -84,8 +84,9 @@ def _again(arguments: argparse.Namespace) -> list[str]:
     for name in ("opt_level", "vector_bits", "num_threads", "tolerance", "ulp"):
         if (value := getattr(arguments, name)) is not None:
             words.append(f"--{name.replace('_', '-')}={value}")
-    if arguments.flush_denormals:
-        words.append("--flush-denormals")
+    for name in ("flush_denormals", "excess_precision"):
+        if getattr(arguments, name):
+            words.append(f"--{name.replace('_', '-')}")
     against = Path(arguments.compare).absolute() if _is_file(arguments.compare) else arguments.compare
     return [*words, f"--compare={against}"]
 

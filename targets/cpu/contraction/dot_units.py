@@ -93,7 +93,8 @@ class _Blocking(Blocking):
     Attributes:
         step: groups in one iteration of the micro-kernel.
         line: groups from one packed row of lhs to the next.
-        in_place: whether tiles read lhs where it lies: whole tiles of rows that are contiguous along k.
+        in_place: whether tiles read lhs where it lies: rows that are contiguous along k. A last tile of fewer rows is
+            computed with those before them.
     """
 
     unroll = True
@@ -116,7 +117,7 @@ class _Blocking(Blocking):
         # A leading dimension that is no power of two: one tile's 16 lines would share few cache sets.
         self.line = depth + (LANES if product.is_tiles else 0)
         as_stored = cg.bits_of(c.a.element) == cg.bits_of(product.unit_type) and c.k.a == 1
-        whole = c.m.extent % tile.rows == 0 and c.k.extent % (LANES * product.group) == 0
+        whole = c.m.extent >= tile.rows and c.k.extent % (LANES * product.group) == 0
         # Rows a large power of two apart share few cache sets: they are packed where many columns read them.
         near = c.m.a * cg.bits_of(c.a.element) // 8 % SAME_SETS != 0 or self.columns <= FEW_COLUMNS
         self.in_place = product.is_tiles and as_stored and whole and near
@@ -173,7 +174,7 @@ class _Item(GemmItem):
             self.lhs = scene.inputs[self.c.a.number]
         else:
             self.lhs = cg.alloca(tiles * tile.rows * self.row, self.product.unit_type)
-        self.spill = cg.alloca(tile.rows * blocking.width, scene.compute)
+        self.stored = self.spill = cg.alloca(tile.rows * blocking.width, scene.compute)
         self.matrix_tiles = make_tiles(self.product, scene.compute) if self.product.is_tiles else None
         self.allocate_rhs()
 
@@ -195,6 +196,10 @@ class _Item(GemmItem):
         def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             to = (at[0] + row, at[1] + column)
             if self.matrix_tiles is not None:
+                if b.in_place and self.c.m.extent % tile.rows:
+                    more = cg.maximum(tile.rows - (size[0] - row), 0)
+                    left = PackedOperand(left.buffer, cg.index(left.at) - more * self.row)
+                    self.spill = cg.part_from(self.stored, more * b.width, tile.rows * b.width)
                 self._matrix_tiles(self.matrix_tiles, left, right, groups)
             else:
                 prefetch_tile(self.scene, tile, frame, to)
@@ -221,7 +226,7 @@ class _Item(GemmItem):
             with cg.loop(0, lines) as n:
                 cg.prefetch(right.buffer, (first + n.iv) * line + start, locality=2)
 
-        tiles.store(accumulate_tiles(tiles, groups, rows, columns, ahead), self.spill)
+        tiles.store(accumulate_tiles(tiles, groups, rows, columns, ahead), self.stored)
 
     def _sums(self, left: PackedOperand, right: PackedOperand, groups: Value, corrections: Value) -> list[Value]:
         """Emit the micro-kernel: the accumulators of a tile, row by row."""

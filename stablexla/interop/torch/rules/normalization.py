@@ -12,7 +12,7 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.interop.torch.call import Call, broadcast, convert, full_like, total, wide
+from stablexla.interop.torch.call import Call, broadcast, constant_elements, convert, full_like, total, wide
 from stablexla.interop.torch.registry import aten
 
 Sizes = Sequence[int]
@@ -61,6 +61,23 @@ def _features(x: XlaOp) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (x.shape.dimensions[1], *(1,) * (rank - 2)), (0, *range(2, rank))
 
 
+def _known(
+    call: Call, given: Sequence[XlaOp | None], eps: float, sizes: Sizes, like: XlaOp
+) -> tuple[XlaOp, XlaOp] | None:
+    """Return the factor and the summand of features whose moments are frozen; None where they are arguments."""
+    arrays = [None if op is None else constant_elements(op) for op in given]
+    if any(array is None and op is not None for array, op in zip(arrays, given, strict=True)):
+        return None
+    mean, var, weight, bias = (None if array is None else array.astype(np.float64) for array in arrays)
+    assert mean is not None
+    assert var is not None
+    with np.errstate(all="ignore"):
+        factor = (1 if weight is None else weight) / np.sqrt(var + eps)
+        summand = (0 if bias is None else bias) - mean * factor
+        made = [each.reshape(sizes).astype(like.element_type.dtype) for each in (factor, summand)]
+    return call.constant(made[0], like.element_type), call.constant(made[1], like.element_type)
+
+
 def _of_batch(
     call: Call, x: XlaOp, weight: XlaOp | None, bias: XlaOp | None, mean: XlaOp | None, var: XlaOp | None,
     training: bool, momentum: float, eps: float,
@@ -77,10 +94,14 @@ def _of_batch(
         own_mean, inverse = running[0], _inverse(running[1], eps)
     # As in PyTorch: one factor and one summand for each feature.
     own_mean, inverse = sx.reshape(own_mean, sizes), sx.reshape(inverse, sizes)
-    wide_weight, wide_bias = _sized(weight, sizes, x), _sized(bias, sizes, x)
-    factor = inverse if wide_weight is None else sx.mul(inverse, wide_weight)
-    summand = sx.neg(sx.mul(own_mean, factor))
-    summand = summand if wide_bias is None else sx.add(summand, wide_bias)
+    known = None if training else _known(call, (mean, var, weight, bias), eps, sizes, x)
+    if known is not None:
+        factor, summand = known
+    else:
+        wide_weight, wide_bias = _sized(weight, sizes, x), _sized(bias, sizes, x)
+        factor = inverse if wide_weight is None else sx.mul(inverse, wide_weight)
+        summand = sx.neg(sx.mul(own_mean, factor))
+        summand = summand if wide_bias is None else sx.add(summand, wide_bias)
     result = sx.add(sx.mul(x, broadcast(factor, x.shape.dimensions)), broadcast(summand, x.shape.dimensions))
     if not training:
         nothing = full_like(x, 0, (0,))

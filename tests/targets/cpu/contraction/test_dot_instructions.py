@@ -100,7 +100,8 @@ def test_products(kind: str, caches: str) -> None:
         (32, 160, 2048, False),  # of rows that share cache sets, with many columns
         (32, 128, 2048, True),
         (32, 160, 2112, True),
-        (33, 40, 384, False),  # with a rest of rows
+        (33, 40, 384, True),  # with a rest of rows
+        (70, 40, 384, True),
         (31, 40, 384, False),
         (32, 40, 380, False),  # with a rest of k
         (32, 40, 388, False),
