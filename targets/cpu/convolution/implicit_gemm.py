@@ -35,6 +35,8 @@ from stablexla.targets.cpu.convolution.weights import pack_weight_panel
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
 CHUNK = Gate("convolution.chunk", 96, eager=1)
+# Times as many for AMX tiles: each call of their micro-kernel configures them, and they are slower after a pause.
+OF_TILES = 3
 # Rows of so many pixels may have one more of padding.
 FLAT_SHARE = 3
 
@@ -58,7 +60,8 @@ class ImplicitGemmItem(ConvolutionItem):
             cg.alloca(pixels + tile.rows, table), cg.alloca(2 * math.prod(d.taps for d in dims), table)
         )
         # Pixels in the stage, and of a chunk: whole tiles.
-        self.pixels, self.chunk = (rounded_up(n, tile.rows) for n in (pixels, CHUNK()))
+        chunk = CHUNK() * (OF_TILES if units.product.is_tiles else 1)
+        self.pixels, self.chunk = (rounded_up(n, tile.rows) for n in (pixels, chunk))
         chunk = min(self.chunk, self.pixels) * weights.width
         stage = self.pixels * self.phases * plan.columns if plan.staged else chunk
         self.straight = not plan.staged and not plan.depth and not self.flat and self._writes_straight(pixels)

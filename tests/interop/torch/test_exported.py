@@ -549,6 +549,53 @@ def test_frozen_parameters_are_constants():
     close(layer.running_mean, twin.running_mean)
 
 
+def test_frozen_weights_are_held_and_what_is_left_of_them_is_copied():
+    """An embedding that is read in place, and a weight that is packed, are as they were when they were compiled."""
+    model = nn.Sequential(nn.Embedding(700, 160), nn.Linear(160, 160)).eval()
+    tokens = torch.arange(0, 700, 9)
+    program = sx_torch.compile(model, tokens, freeze=True)
+    wanted = model(tokens).detach()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    close(program(tokens).detach(), wanted)
+    bytes_of_weights = sum(4 * p.numel() for p in model.parameters())
+    assert program.executable.constant_bytes < 1.1 * bytes_of_weights + 1000
+
+
+def test_a_frozen_network_of_halves_is_nearer_to_f32_than_an_exact_one():
+    torch.manual_seed(3)
+    layers = [nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 1), nn.BatchNorm2d(32), nn.SiLU()]
+    for norm in layers[1::3]:
+        norm.weight.data.uniform_(0.5, 1.5)
+        norm.bias.data.normal_()
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 1.5)
+    model, x = nn.Sequential(*layers).eval(), torch.randn(1, 16, 9, 9)
+    half, given = model.bfloat16(), x.bfloat16()
+    wanted = half.float()(given.float()).detach()
+    half = half.bfloat16()
+    errors = []
+    for exact in (False, True):
+        program = sx_torch.compile(half, given, freeze=True, exact=exact)
+        assert program.executable.constant_bytes > 0
+        errors.append((program(given).detach().float() - wanted).abs().mean().item())
+    assert errors[0] < errors[1]
+    close(sx_torch.compile(half, given, freeze=True, exact=True)(given).detach(), half(given).detach())
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_normalisation_of_frozen_moments(frozen, affine):
+    norm, x = nn.BatchNorm2d(5, affine=affine, eps=1e-3).eval(), torch.randn(2, 5, 3, 4)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 1.5)
+    program = sx_torch.compile(norm, x, freeze=frozen)
+    close(program(x).detach(), norm(x).detach())
+    kinds = [kernel.kind for kernel in program.executable.kernels]
+    assert len(kinds) == 1 if frozen else kinds
+
+
 @pytest.mark.parametrize("weights", ["parameters", "constants"])
 def test_an_artifact_runs_elsewhere(weights):
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)

@@ -57,6 +57,9 @@ MAKERS: dict[str, tuple[Make, str, tuple[int, ...], tuple[int, ...]]] = {
     "weight along k": (turned, "f32", (70, 600), (301, 600)),
     "many rows": (sx.dot, "f32", (700, 600), (600, 64)),
     "convolution": (lambda x, w: sx.conv(x, w, (1, 1), "SAME"), "f32", (1, 32, 14, 14), (48, 32, 3, 3)),
+    # weights that no two items share: with one as a parameter, each packs its own
+    "large convolution": (lambda x, w: sx.conv(x, w, (1, 1), "SAME"), "f32", (1, 256, 7, 7), (256, 256, 3, 3)),
+    "large convolution of bf16": (lambda x, w: sx.conv(x, w, (1, 1), "SAME"), "bf16", (1, 512, 7, 7), (512, 512, 3, 3)),
 }
 
 
