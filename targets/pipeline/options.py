@@ -39,9 +39,9 @@ class CompileOptions:
         num_threads: how many threads may work on a call at most; 1 keeps every call on the thread that makes it, None
             is as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
         flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
-        excess_precision: lets a kernel hand a value on to its next operation unrounded, in f32 in place of bf16 or f16, as
-            XLA's `xla_allow_excess_precision` does. Results are quicker, nearer to exact ones, and depend on what is
-            fused.
+        excess_precision: lets a kernel hand a value on to its next operation unrounded, in f32 in place of bf16 or
+            f16, as XLA's `xla_allow_excess_precision` does. Results are quicker, nearer to exact ones, and depend on
+            what is fused.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
         target_cpu: an older processor that the code runs on too, "x86-64", "x86-64-v2", "x86-64-v3" or "x86-64-v4" for
             all that have the features of that level; None is this one, whose own features the code uses. It is for

@@ -20,6 +20,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.codegen.refusals import Refusal, refuse
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
@@ -82,7 +83,8 @@ class _Windows:
             group_stride=c.group.b,
             output_stride=c.contraction.n.b,
             input_stride=c.inputs.b,
-            slots=sizes.units.slots(plan.features),
+            slots=rounded_up(plan.features * sizes.units.merged(c), sizes.units.step),
+            merged=sizes.units.merged(c),
         )
         if not plan.channels and reads_weights_in_place(c, sizes.units, self.weights):
             self.weights = replace(self.weights, in_place=True)

@@ -74,7 +74,7 @@ class ImplicitGemmItem(ConvolutionItem):
         return self.plan.rows
 
     def _lhs(self) -> PackedLhs:
-        sizes, plan, slots = self.sizes, self.plan, self.weights.slots
+        sizes, plan, slots = self.sizes, self.plan, self.sizes.units.slots(self.plan.features)
         if self.in_place:
             return PackedLhs(self.factor.buffer, slots, 0, 0, 0)
         row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
@@ -164,7 +164,8 @@ class ImplicitGemmItem(ConvolutionItem):
     def _in_runs(self) -> bool:
         """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
         lines = self.weights.steps[-1] == self.weights.slots * self.weights.width and self.width.tap_step == 1
-        return self._strides()[1][-1] == self.weights.slots and (lines or self.width.taps == 1)
+        padded = self.weights.slots != self.lhs.element and self.weights.merged == 1
+        return self._strides()[1][-1] == self.lhs.element and not padded and (lines or self.width.taps == 1)
 
     def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
@@ -234,7 +235,7 @@ class ImplicitGemmItem(ConvolutionItem):
 
     def _sums(self, place: ItemCoordinates, part: Value, taps: Taps, weights: Value) -> PixelSums:
         counts = [t.count for t, _, _ in self._nest(place, taps)]
-        run = cg.index(self.weights.slots)
+        run = cg.index(self.lhs.element if self.weights.merged > 1 else self.weights.slots)
         if self._in_runs():
             run = counts[-1] * run
             counts[-1] = cg.minimum(counts[-1], 1)

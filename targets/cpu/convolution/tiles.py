@@ -45,7 +45,8 @@ class TilesMicroKernel(SharedFunction):
                 with cg.loop(0, run, LANES * group, window.args, most=0) as k:
                     line = b + weights_at + k.iv * BLOCK
                     columns = [(weights, line + n * LANES * group, BLOCK * group) for n in range(2)]
-                    k.yields(*tiles.step([half.rows(a + k.iv) for half in halves], columns, k.args))
+                    count = run - k.iv if self.units.whole_rows else None
+                    k.yields(*tiles.step([half.rows(a + k.iv, count) for half in halves], columns, k.args))
                 window.yields(*k.results)
             tiles.store(window.results, out, place, out_stride)
 
@@ -64,9 +65,15 @@ class _Pixels:
         self._start, self._stride = first + at, second - first
         self._even = (last - first).eq(self._stride * (ROWS - 1))
 
-    def rows(self, at: Value) -> TileRows:
-        """Emit the rows at an offset from each pixel."""
+    def rows(self, at: Value, count: Value | None = None) -> TileRows:
+        """Emit the rows at an offset from each pixel; of rows of `count` elements the others are zeros."""
         even, columns = self._even, self._columns
+        if count is not None:
+            with cg.loop(0, ROWS) as row:
+                start = offset_at(self._table, self._pixel + row.iv) + self._at + at
+                value = cg.load_lanes(self._lhs, start, columns, cg.minimum(count, columns))
+                cg.store(value, self._together, row.iv * columns)
+            return self._together, cg.index(0), cg.index(columns)
         with cg.when(even.eq(0)), cg.loop(0, ROWS) as row:
             start = offset_at(self._table, self._pixel + row.iv) + self._at + at
             cg.store(cg.load(self._lhs, start, columns), self._together, row.iv * columns)

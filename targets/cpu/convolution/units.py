@@ -49,10 +49,12 @@ class ConvolutionUnits:
     Attributes:
         sums: the accumulator type.
         product: the instruction.
+        whole_rows: whether the elements of a window's row, with their few features, are multiplied as so many features.
     """
 
     sums: ir.Type
     product: DotInstruction
+    whole_rows: bool = False
 
     @property
     def type(self) -> ir.Type:
@@ -79,11 +81,15 @@ class ConvolutionUnits:
         """The part of shared functions' names that tells these units."""
         if self.product.is_plain:
             return str(self.sums)
-        return f"{'emulated_' * self.product.emulated}{self.product.name}_{self.sums}"
+        return f"{'emulated_' * self.product.emulated}{self.product.name}_{'rows_' * self.whole_rows}{self.sums}"
 
     def slots(self, features: int) -> int:
-        """Return the packed elements of so many features, padded to whole steps."""
-        return rounded_up(features, self.step)
+        """Return the packed elements of so many features of lhs, padded to whole steps."""
+        return features if self.whole_rows else rounded_up(features, self.step)
+
+    def merged(self, convolved: MatchedConvolution) -> int:
+        """Return how many elements of the window count as one, with the features of all."""
+        return convolved.last.window if self.whole_rows else 1
 
     def lanes(self) -> int:
         """Return the packed elements in a vector."""
@@ -117,11 +123,26 @@ def units_of(convolved: MatchedConvolution, target: CpuTarget) -> ConvolutionUni
     if features == 1 or cg.bits_of(plain.sums) != LANE_BITS:
         return plain
     product = choose_multiply_add(c, target)
+    whole_rows = False
     if product is not None and product.is_tiles and features * TILES_PADDING() < LANES * product.group:
-        product = choose_multiply_add(c, without_tiles(target))
+        whole_rows = _has_whole_rows(convolved) and _packs_by_vectors(convolved, target)
+        if not whole_rows or features * convolved.last.window * TILES_PADDING() < LANES * product.group:
+            whole_rows, product = False, choose_multiply_add(c, without_tiles(target))
     if product is not None and product.name != "pairs" and (product.offset or not _packs_by_vectors(convolved, target)):
         product = choose_multiply_add(c, with_pairs_alone(target))
-    return plain if product is None else ConvolutionUnits(plain.sums, product.instruction)
+    return plain if product is None else ConvolutionUnits(plain.sums, product.instruction, whole_rows)
+
+
+def _has_whole_rows(c: MatchedConvolution) -> bool:
+    """Return whether the elements of a window's row are contiguous in packed lhs, and so are those of the weights.
+
+    Weights with output features last are a matrix for each row; those for each output feature are transposed to that.
+    """
+    w = c.last
+    adjacent = len(w.phases) == 1 and w.tap_stride == 1 and w.tap_step == 1 and w.taps == w.window
+    is_last = c.contraction.n.b == 1
+    weights = w.b == c.inputs.extent * c.inputs.b if is_last else c.inputs.b == c.window
+    return c.group.extent == 1 and adjacent and weights
 
 
 def _packs_by_vectors(convolved: MatchedConvolution, target: CpuTarget) -> bool:

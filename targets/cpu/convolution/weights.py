@@ -30,6 +30,7 @@ class ConvolutionWeights:
         parts, features: parts that the input features are split into, and the size of one.
         slots: packed elements of a part's features.
         taps: extent and stride of each dimension of the window.
+        merged: elements of the window's last dimension that are packed as one, with the features of all.
         in_place: whether they are read as they lie in memory.
         group_stride, output_stride, input_stride: strides of the others.
     """
@@ -44,6 +45,7 @@ class ConvolutionWeights:
     output_stride: int
     input_stride: int
     slots: int
+    merged: int = 1
     in_place: bool = False
 
     @property
@@ -52,12 +54,13 @@ class ConvolutionWeights:
         if self.in_place:
             return [stride for _, stride in self.taps]
         extents = [extent for extent, _ in self.taps]
+        extents[-1] //= self.merged
         return [math.prod(extents[n:]) * self.slots * self.width for n in range(1, len(extents) + 1)]
 
     @property
     def window(self) -> int:
         """Elements of the window."""
-        return math.prod(extent for extent, _ in self.taps)
+        return math.prod(extent for extent, _ in self.taps) // self.merged
 
     @property
     def panels(self) -> int:
@@ -102,7 +105,7 @@ def pack_weight_panel(
     group, panel, part = (cg.index(x) for x in place)
     columns = cg.minimum(cg.index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else cg.index(w.width)
     start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
-    made = WeightPanel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
+    made = WeightPanel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride, w.merged)
     copy_weight_panel(shared, ConvolutionOperand.of(scene, units, lhs=False), made, buffer, to)
 
 
@@ -117,6 +120,7 @@ class WeightPanel:
         slots: their packed elements.
         taps: extent and stride of each dimension of the window.
         along_outputs, along_inputs: strides.
+        merged: as of the weights.
     """
 
     at: Index
@@ -127,6 +131,14 @@ class WeightPanel:
     taps: tuple[tuple[int, int], ...]
     along_outputs: int
     along_inputs: int
+    merged: int = 1
+
+    @property
+    def as_one(self) -> WeightPanel:
+        """The panel with the merged elements of the window as features, whose lines follow one another in memory."""
+        *outer, (extent, stride) = self.taps
+        taps = (*outer, (extent // self.merged, stride * self.merged))
+        return replace(self, taps=taps, features=self.features * self.merged, merged=1)
 
     @property
     def nest(self) -> list[tuple[int, int]]:
@@ -155,9 +167,12 @@ def copy_weight_panel(
         transposed = cg.alloca(lines * p.width, units.type)
         _copy_window_lines(shared, factor, panel, transposed, 0)
         factor = ConvolutionOperand(transposed, UnitConversion((), units, AsStored()))
-        taps = ((nest[0][0], features * p.width),)
+        taps = ((nest[0][0] if nest else 1, features * p.width),)
         panel = replace(p, at=0, columns=cg.index(p.width), taps=taps, along_outputs=1, along_inputs=p.width)
         copy_weight_panel(shared, factor, panel, buffer, to)
+        return
+    if p.merged > 1:
+        copy_weight_panel(shared, factor, p.as_one, buffer, to)
         return
     if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
         slots = features = features * nest[0][0]

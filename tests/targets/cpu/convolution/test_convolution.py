@@ -233,9 +233,53 @@ def test_layers_by_groups_of_features(
     padding is and is not summed with them."""
     units = spy_on_plans("units_of", monkeypatch)
     Layer(INSTRUCTIONS[instruction][1], features, width, stride).check_alone(machine(instruction))
-    few = features < (8 if "f16" in instruction else 16) and instruction.startswith("tiles")
+    least = 8 if "f16" in instruction else 16
+    few = 3 * features < least and instruction.startswith("tiles")
     name = instruction.replace(" ", "_") if not few else "plain" if "f16" in instruction else "pairs"
     assert {unit.product.name for unit in units} == {name}
+    assert {unit.whole_rows for unit in units} == {name.startswith("tiles") and features < least}
+
+
+class First(Drawn):
+    """A first layer of a network: few features, a large window, every other pixel."""
+
+    def __init__(self, dtype: Any, features: int, window: int, kernel: str, stride: int = 2) -> None:
+        self.dtype, self.rng = np.dtype(dtype), np.random.default_rng(window)
+        self.numbers = sx.ConvDimensionNumbers.of("NHWC", kernel, "NHWC")
+        self.feature_groups = self.batch_groups = 1
+        self.window = {
+            "strides": [stride, stride],
+            "padding": [(window // 2, window // 2)] * 2,
+            "lhs_dilation": [1, 1],
+            "rhs_dilation": [1, 1],
+            "reversal": [False, False],
+        }
+        sizes = {"H": window, "W": window, "I": features, "O": 40}
+        self.lhs = self._normal([1, 21, 37, features])
+        self.rhs = self._normal([sizes[letter] for letter in kernel])
+
+
+@pytest.mark.parametrize("instruction", [name for name in INSTRUCTIONS if name.startswith("tiles")])
+@pytest.mark.parametrize(("features", "window"), [(3, 7), (3, 11), (1, 16), (4, 5), (5, 13)])
+@pytest.mark.parametrize("kernel", ["HWIO", "OIHW"])
+@pytest.mark.parametrize("stride", [1, 2, 5])
+def test_first_layers_by_rows_of_their_windows(
+    instruction: str, features: int, window: int, kernel: str, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of less than a tile's row, of one and of several; weights in the order of either kind."""
+    units = spy_on_plans("units_of", monkeypatch)
+    First(INSTRUCTIONS[instruction][1], features, window, kernel, stride).check_alone(machine(instruction))
+    assert {(unit.product.is_tiles, unit.whole_rows) for unit in units} <= {(True, True), (False, False)}
+    assert features == 1 or units[-1].whole_rows
+
+
+def test_neighbours_of_a_window_s_row_are_not_multiplied() -> None:
+    """A row of 21 numbers is multiplied as 32, and what lies behind them, infinities here, must not become NaN."""
+    drawn = First(ml_dtypes.bfloat16, 3, 7, "HWIO")
+    drawn.lhs[:, :, ::9] = np.inf
+    with np.errstate(invalid="ignore"):
+        for target in (machine("tiles bf16"), host_target()):
+            drawn.check_alone(target)
 
 
 class Widened(Layer):
