@@ -45,8 +45,8 @@ class TilesMicroKernel(SharedFunction):
                 with cg.loop(0, run, LANES * group, window.args, most=0) as k:
                     line = b + weights_at + k.iv * BLOCK
                     columns = [(weights, line + n * LANES * group, BLOCK * group) for n in range(2)]
-                    count = run - k.iv if self.units.whole_rows else None
-                    k.yields(*tiles.step([half.rows(a + k.iv, count) for half in halves], columns, k.args))
+                    left = run - k.iv if self.units.whole_rows else None
+                    k.yields(*tiles.step([half.rows(a + k.iv, left) for half in halves], columns, k.args))
                 window.yields(*k.results)
             tiles.store(window.results, out, place, out_stride)
 
