@@ -414,6 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made.append(row)
         print("  ".join(_cells(row, what)), file=sys.stderr, flush=True)
         every = merged(given.json, [row]) if given.json else made
+    every = every or (merged(given.json, []) if given.json else [])
     if given.markdown and every:
         given.markdown.write_text(page(every))
     heads = ["model", *(f"{each}, ms" if each in ENGINES else each for each in what)]
