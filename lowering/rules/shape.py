@@ -13,7 +13,7 @@ from stablexla.dialects.attributes.attributes import PaddingConfig, integers
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
-from stablexla.dialects.held_arrays import elements_attribute, is_borrowed, value_of
+from stablexla.dialects.held_arrays import elements_attribute, held_array, is_borrowed, value_of
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (
     BROADCAST,
@@ -36,9 +36,9 @@ from stablexla.lowering.support.storage import from_storage, narrow, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage, value_type
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions, without
 
-# Slices of constants of up to this many elements are folded.
 _COMPARED = 1 << 14
 """Elements of an array that are compared at a time."""
+# Slices of constants of up to this many elements are folded.
 SMALL_TABLE = Gate("slices.small-table", 64, eager=1)
 
 
@@ -49,8 +49,9 @@ def constant(ctx: LoweringContext) -> ir.Value:
     if splat is not None:
         scalar = constant_value(splat, ctx.result.element)
         return scalar if not ctx.result.rank else fill(scalar, ctx.result)
-    values = read_constant(ctx.op, ctx.result.element, ctx.result.shape)
-    return constant_array(values, ctx.result, is_borrowed(value_of(ctx.op)))
+    values, value = read_constant(ctx.op, ctx.result.element, ctx.result.shape), value_of(ctx.op)
+    # Elements of the program are views of its context, which would live as long as they.
+    return constant_array(values, ctx.result, held_array(value) is None or is_borrowed(value))
 
 
 def constant_array(values: np.ndarray, type_: TensorType, borrowed: bool = False) -> ir.Value:

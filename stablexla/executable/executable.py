@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+_LARGE = 16
+"""Elements of constants that are left out of the text of a program that lacks its frozen arrays."""
+
 
 class Executable(Uncopied, OnDevices):
     """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
@@ -345,12 +348,14 @@ class Executable(Uncopied, OnDevices):
         if stage not in self.stages:
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
-        from stablexla.dialects.held_arrays import short_text
+        from stablexla.dialects.held_arrays import LEFT_OUT, short_text
         from stablexla.targets.pipeline.driver import copy_of, run_pipeline
         from stablexla.targets.registry import find_target
 
         with self._contexts():
             module = copy_of(self._source, here=True)
+            if large_elements_limit is None and LEFT_OUT in module.operation.attributes:
+                large_elements_limit = _LARGE  # of arrays that are not there
             if stage != "source":
                 holds = large_elements_limit is not None
                 module = run_pipeline(module, self._pipeline_again().up_to(stage), holds=holds)

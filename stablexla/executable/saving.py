@@ -30,7 +30,7 @@ def contents_for_others(executable: Executable, *, source: bool = True) -> Conte
     Raises:
         UnsupportedError: the program calls functions of this process.
     """
-    description, sections = contents(executable, source=source)
+    description, sections = contents(executable, source=source, whole=False)
     calls = description["function"]["host_calls"] or ()
     here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
     if here:
@@ -41,8 +41,12 @@ def contents_for_others(executable: Executable, *, source: bool = True) -> Conte
     return description, sections
 
 
-def contents(executable: Executable, *, source: bool = True) -> Contents:
+def contents(executable: Executable, *, source: bool = True, whole: bool = True) -> Contents:
     """Return the file contents of an executable: plain values, and sections of bytes.
+
+    Args:
+        source: whether the program is among them.
+        whole: whether that has the arrays that it holds, which the code has as its kernels read them.
 
     Raises:
         CompileError: there is no source, as it was compiled from the text of a later stage.
@@ -70,17 +74,18 @@ def contents(executable: Executable, *, source: bool = True) -> Contents:
         "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
         "function": function,
     }
-    return description, {**sections, "source": _bytecode(executable) if source else b""}
+    return description, {**sections, "source": _bytecode(executable, whole) if source else b""}
 
 
-def _bytecode(executable: Executable) -> bytes:
+def _bytecode(executable: Executable, whole: bool) -> bytes:
     if executable.source_bytes is not None:
         return executable.source_bytes
     from stablexla.dialects.held_arrays import without_elements
     from stablexla.interop.encodings.formats import to_bytecode
 
     try:
-        return to_bytecode(without_elements(executable._stablehlo))
+        module = executable._stablehlo
+        return to_bytecode(module if whole else without_elements(module))
     except CompileError as error:
         raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
 

@@ -52,8 +52,12 @@ def freeze(
     >>> sx.compile(frozen)(np.array([10, 10], np.float32))
     array([20., 30.], dtype=float32)
     """
+    # Types of the module are kept with the contexts that are this thread's, and keep the module's.
     with contexts_with_room(sum(np.asarray(value).nbytes for value in constants.values())):
-        module = load(program, entry=entry)
+        return _frozen(load(program, entry=entry), program, constants)
+
+
+def _frozen(module: ir.Module, program: Program, constants: Mapping[Any, Any]) -> ir.Module:
     main = main_of(module)
     block = main.regions[0].blocks[0]
     places = [number for number, argument in enumerate(block.arguments) if not is_token(argument.type)]

@@ -16,7 +16,8 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.builder import XlaBuilder
 from stablexla.builder.computation import XlaComputation
 from stablexla.builder.op import XlaOp
-from stablexla.dialects.errors import ParseError
+from stablexla.dialects.errors import ParseError, UnsupportedError
+from stablexla.dialects.held_arrays import LEFT_OUT
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.formats import Format, decode, recognise
 from stablexla.interop.encodings.vhlo import to_stablehlo
@@ -60,7 +61,13 @@ def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.
     >>> print(sx.load("HloModule halve  ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }"))
     module @halve ...
     """
-    return with_entry(_load(program, trusted), entry)
+    module = _load(program, trusted)
+    if LEFT_OUT in module.operation.attributes:
+        raise UnsupportedError(
+            "the source of a saved program, in which frozen arrays are left out, as its kernels have them in their own form",
+            hint="the program that was frozen",
+        )
+    return with_entry(module, entry)
 
 
 def _load(program: Program, trusted: bool) -> ir.Module:

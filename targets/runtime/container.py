@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -26,7 +27,8 @@ FORMAT = 1
 """Version: incremented when files, or what machine code expects of the runtime, change incompatibly."""
 ALIGNMENT = 64
 
-_MAPPED = 1 << 20
+_MAPPED = 8 << 20
+"""Bytes of files that are worth a map."""
 _HEAD = struct.Struct("<HIQ32s")  # format, 0, length of the description, its checksum
 _START = len(MAGIC) + _HEAD.size
 
@@ -125,7 +127,10 @@ def contents(file: BinaryIO) -> Buffer:
     It must not be written into, as nobody does who writes another one in its place (`write`).
     """
     size = os.fstat(file.fileno()).st_size
-    return memoryview(mmap(file.fileno(), size, access=ACCESS_READ)) if size >= _MAPPED else file.read()
+    if size < _MAPPED:
+        return file.read()
+    untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # else each map keeps a descriptor
+    return memoryview(mmap(file.fileno(), size, access=ACCESS_READ, **untracked))
 
 
 def parse(data: Buffer, file: str) -> Container:

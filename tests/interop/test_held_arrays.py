@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.held_arrays import LEAST_BYTES, can_be_held, held_array, holds, leave_pages, with_elements
 from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.stablehlo.inlining import operations_of
 from tests.aot import test_gpu_program as gpu
 from tests.aot import test_library as library
 
@@ -172,6 +174,49 @@ def test_a_loaded_program_shows_its_stages_and_lacks_its_arrays(tmp_path: Path) 
     check(loaded)
 
 
+def test_the_source_of_a_loaded_program_is_no_program(tmp_path: Path) -> None:
+    """It has zeros for the arrays, of which nothing may be computed."""
+    sx.compile(frozen()).save(tmp_path / "network.sxe")
+    loaded = sx.load_executable(tmp_path / "network.sxe")
+    for program in (loaded.ir("source"), bytes(loaded.source_bytes or b"")):
+        with pytest.raises(sx.StablexlaError, match="left out"):
+            sx.compile(program)
+    assert "dense_resource<__elided__>" in loaded.ir("tensor")
+    with pytest.raises(sx.StablexlaError):
+        sx.compile("// stage tensor: cpu\n" + loaded.ir("tensor"))
+
+
+def test_freezing_keeps_no_context() -> None:
+    """Arrays are freed with the modules that hold them."""
+    large = read_only(np.zeros((1500, 1500), np.float32))
+    b = sx.XlaBuilder("large")
+    program = b.build(b.parameter(0, sx.f32[large.shape], "w") * 2.0)
+    sx.freeze(program, {"w": large})
+    gc.collect()
+    before = sys.getrefcount(large)
+    for _ in range(3):
+        sx.freeze(program, {"w": large})
+    gc.collect()
+    assert sys.getrefcount(large) == before
+
+
+def test_elements_of_a_text_are_not_kept_by_the_executable() -> None:
+    """What it reads in place is its own, not a view of the context that parsed them."""
+    b = sx.XlaBuilder("rows")
+    program = b.build(sx.torch_index_select(b.constant(TABLE), b.parameter(0, sx.s32[ROWS]), 0))
+    run = sx.compile(to_bytecode(program.module))
+    (made,) = run._function.constants
+    constants = operations_of(run._source, "stablehlo.constant")
+    assert made.ctypes.data not in [np.asarray(op.attributes["value"]).ctypes.data for op in constants]
+    np.testing.assert_array_equal(run(X), TABLE[X])
+
+
+def test_two_executables_of_a_frozen_program_are_compared() -> None:
+    module = frozen()
+    one, other = sx.compile(module), sx.compile(module)
+    assert one.compare([X], other).judged > 0
+
+
 def test_text_and_bytecode_have_the_elements() -> None:
     module = frozen()
     assert holds(module)
@@ -208,6 +253,12 @@ def test_a_frozen_module_is_compiled_by_another_thread() -> None:
 
 def test_a_process_of_its_own() -> None:
     check(sx.compile(frozen(), options=sx.CompileOptions(isolated=True)))
+
+
+def test_a_program_that_is_found_in_the_cache_has_its_source(tmp_path: Path) -> None:
+    data, options = to_bytecode(frozen()), sx.CompileOptions(cache=tmp_path)
+    for _ in range(2):
+        assert sx.compile(data, options=options).compare([X], "plain")
 
 
 def test_the_cache_knows_a_frozen_program(tmp_path: Path) -> None:

@@ -253,6 +253,25 @@ class TestCalls:
         assert jit(lambda *all: all[0] - all[1], freeze=1)(X, X).sum() == 0
         assert jit(lambda **all: all["x"] - all["y"], freeze="y")(x=X, y=X).sum() == 0
 
+    @pytest.mark.parametrize(
+        "value", [2, 2.5, True, np.array([1.0, 2, 3]), np.array([1, 2, 3]), np.float64(2)], ids=repr
+    )
+    def test_frozen_values_are_those_that_jax_makes_of_them(self, value: Any) -> None:
+        run, x = jit(lambda v, x: v * x, freeze=0), X.reshape(-1, 3)
+        for _ in range(2):
+            np.testing.assert_array_equal(run(value, x), jax.jit(lambda v, x: v * x)(value, x))
+        assert "1 program" in repr(run)
+
+    def test_frozen_keys(self) -> None:
+        key = jax.random.key(3)
+        draw = jit(lambda key, x: x + jax.random.uniform(key, x.shape), freeze=0)
+        np.testing.assert_allclose(draw(key, X), X + jax.random.uniform(key, X.shape), rtol=1e-6)
+
+    def test_frozen_by_place_and_by_name(self) -> None:
+        run = jit(lambda a, b, c: a + b + c, freeze=(0, "b"))
+        assert len(run.executable(X, X, X).parameters) == 1
+        np.testing.assert_array_equal(run(X, X, c=X), 3 * X)
+
     def test_static_values_of_other_types(self) -> None:
         kind = jit(lambda x, v: x + {int: 1, float: 2, bool: 3}[type(v)], static_argnums=1)
         assert [int(kind(0, v)) for v in (1, 1.0, True)] == [1, 2, 3]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from stablexla.compiling.compiler import compile_for_sizes
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
+from stablexla.dialects.held_arrays import with_elements
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import active
 from stablexla.executable.executable import Executable
@@ -110,7 +111,7 @@ def compare(
 
 
 def _text(module: ir.Module) -> str:
-    return str(module.operation.get_asm(enable_debug_info=False))
+    return str(with_elements(module).operation.get_asm(enable_debug_info=False))
 
 
 def _results_only(one: Executable, other: Executable, arguments: list[Array], options: CompareOptions) -> Comparison:

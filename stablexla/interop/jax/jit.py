@@ -53,8 +53,8 @@ def jit(
         donate_argnums, donate_argnames: arguments whose memory the results may take; they are deleted by the call.
         keep_unused: whether arguments that the function does not use are parameters of the program.
         freeze: arguments whose arrays are constants of the program, by place or by name: a network's parameters, which
-            are packed once for the kernels that read them. A call with other arrays, by identity, compiles once more;
-            arrays of numpy are taken as they are at the first call.
+            are packed once for the kernels that read them. A call with other arrays, by identity, compiles once more,
+            and all programs are kept with their arrays; those of numpy are taken as they are at the first call.
         options: how to compile.
         returns: "jax" for results as JAX's arrays, on the memory that the program wrote; "numpy" for numpy's.
 
@@ -94,6 +94,11 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self._array)
+
+
+def _identity(leaf: Any) -> object:
+    """Return what stands for a constant in a key: Python's numbers by their type and value, whatever else itself."""
+    return (type(leaf), leaf) if isinstance(leaf, (bool, int, float, complex)) else _Same(leaf)
 
 
 class JitFunction(Inspectable):
@@ -199,7 +204,7 @@ class JitFunction(Inspectable):
         """Return the types, with the arrays themselves in the place of those that are constants."""
         made = list(types)
         for number in frozen:
-            made[number] = _Same(leaves[number])
+            made[number] = _identity(leaves[number])
         return tuple(made)
 
     def _with_meshes(self, types: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:

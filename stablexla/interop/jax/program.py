@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stablexla.compiling.compiler import compile as compile_program
+from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.interop.freezing import freeze as freeze_parameters
@@ -21,8 +22,9 @@ from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_
 from stablexla.interop.jax.meshes import Mesh, devices_of
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.loading import load
+from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.signature.signature import needs_shapes
+from stablexla.targets.signature.signature import main_of, needs_shapes
 from stablexla.targets.stablehlo.partition import is_sharded
 
 if TYPE_CHECKING:
@@ -255,7 +257,12 @@ def _frozen(module: Any, interface: Interface, arrays: Mapping[int, Any]) -> tup
         )
     first = len(interface.constants)
     places = {first + leaf: array for leaf, array in arrays.items()}
-    constants = {number: places[leaf] for number, leaf in enumerate(interface.kept) if leaf in places}
+    arguments = [each for each in main_of(module).regions[0].blocks[0].arguments if not is_token(each.type)]
+    constants = {
+        number: to_host(places[leaf], BY_MLIR[str(arguments[number].type.element_type)].dtype)
+        for number, leaf in enumerate(interface.kept)
+        if leaf in places
+    }
     kept = tuple(leaf for leaf in interface.kept if leaf not in places)
     return freeze_parameters(module, constants), replace(interface, kept=kept)
 

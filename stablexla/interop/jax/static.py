@@ -1,4 +1,4 @@
-"""Static arguments, which are part of the cache key by value, found as `jax.jit` finds them."""
+"""Arguments that are named to a decorator, found as `jax.jit` finds them; static ones are parts of keys by value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class NamedArguments:
         """
         keys = [given] if isinstance(given, (int, str)) else list(given)
         numbers, names = [k for k in keys if not isinstance(k, str)], [k for k in keys if isinstance(k, str)]
-        found = cls(function, numbers or None, names or None)
+        found, more = cls(function, numbers or None, None), cls(function, None, names or None)
+        found._numbers += more._numbers
+        found._names |= more._names
         try:
             parameters = inspect.signature(function).parameters.values()
         except (TypeError, ValueError):

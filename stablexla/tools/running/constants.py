@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,15 @@ def read_constants(path: Path) -> dict[str, Array]:
         with path.open("rb") as file:
             data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
         (length,) = _LENGTH.unpack_from(data)
+        if length > len(data) - _LENGTH.size:
+            raise ValueError("it ends before its header does")
         header = json.loads(bytes(data[_LENGTH.size : _LENGTH.size + length]))
         header.pop("__metadata__", None)
         body = data[_LENGTH.size + length :]
         if len(body) != max((about["data_offsets"][1] for about in header.values()), default=0):
             raise ValueError("it ends before its last array, or has bytes behind it")
         return {name: _array(path, name, about, body) for name, about in header.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise ExecutionError(f"{path} cannot be read as a .safetensors file: {error!r}") from None
 
 
@@ -51,8 +54,10 @@ def _array(path: Path, name: str, about: Mapping[str, Any], body: memoryview) ->
     element = BY_NAME.get(_NAMES.get(about["dtype"], ""))
     if element is None:
         raise ExecutionError(f"{path}: {name} has elements {about['dtype']}, which XLA has not")
-    first, last = about["data_offsets"]
-    if not 0 <= first <= last <= len(body):
-        raise ValueError(f"{name} lies outside of the file")
-    array = np.frombuffer(body[first:last], np.uint8).view(element.dtype).reshape(about["shape"])
+    (first, last), shape = about["data_offsets"], about["shape"]
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
+        raise ValueError(f"{name} has no shape or no place")
+    if last > len(body) or last - first != prod(shape) * element.dtype.itemsize:
+        raise ValueError(f"{name} has not as many bytes as its shape takes")
+    array = np.frombuffer(body[first:last], np.uint8).view(element.dtype).reshape(shape)
     return array if array.flags.aligned else array.copy()

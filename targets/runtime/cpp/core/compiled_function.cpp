@@ -29,6 +29,7 @@ namespace stablexla {
 
 alignas(64) char nothing[64];
 
+std::size_t staying_bytes = 0;  // of constants that are no blocks of the pool; under the GIL
 constexpr std::size_t kStays = 64 << 10;  // bytes of a constant that is not copied, if nobody may write it
 
 void throw_python() { throw nb::python_error(); }
@@ -266,10 +267,11 @@ CompiledFunction::~CompiledFunction() { release_constants(); }
 void CompiledFunction::release_constants() {
   for (std::size_t i = 0; i < constants_.size(); ++i)
     if (!constant_arrays_[i].is_valid()) release_block(constants_[i]);
+  staying_bytes -= own_staying_bytes_;
 }
 
-// Large arrays that nobody may write stay where they are: packed weights, those of a mapped file. Others are copied, so that
-// they are immutable, and aligned like results.
+// Large arrays that nobody may write stay where they are: packed weights, those of a mapped file. Others are
+// copied, so that they are immutable, and aligned like results.
 void CompiledFunction::take_constants(nb::sequence constants) {
   for (nb::handle constant : constants) {
     nb::object array = nb::steal(PyArray_FromAny(constant.ptr(), nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr));
@@ -278,9 +280,13 @@ void CompiledFunction::take_constants(nb::sequence constants) {
     const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(source));
     if (bytes >= kStays && !PyArray_ISWRITEABLE(source) && guarded_end == GuardedEnd::kNone) {
       const PoolStats now = pool_stats();
-      const std::size_t left = now.memory_limit_bytes - std::min(now.memory_limit_bytes, now.in_use_bytes);
-      if (bytes > left && !is_of_pool(source))
-        cold_path("raise_out_of_memory", kAvailableMemory)(name + ": constants", bytes);
+      const std::size_t used = now.in_use_bytes + staying_bytes;
+      if (!is_of_pool(source)) {
+        if (bytes > now.memory_limit_bytes - std::min(now.memory_limit_bytes, used))
+          cold_path("raise_out_of_memory", kAvailableMemory)(name + ": constants", bytes);
+        staying_bytes += bytes;
+        own_staying_bytes_ += bytes;
+      }
       constants_.push_back(Block{PyArray_DATA(source), 0});
       constant_bytes_.push_back(bytes);
       constant_arrays_.push_back(std::move(array));

@@ -114,6 +114,7 @@ class CompiledFunction : public HostTable {
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
   std::vector<nb::object> constant_arrays_;  // those that are not copied
+  std::size_t own_staying_bytes_ = 0;
   std::size_t fresh_bytes_ = 0, donated_bytes_ = 0;  // blocks for a call's results and arena; of those that can alias
   bool hosted_ = false;
   bool is_special_ = false;  // not on the fast path
