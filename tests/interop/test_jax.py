@@ -253,9 +253,7 @@ class TestCalls:
         assert jit(lambda *all: all[0] - all[1], freeze=1)(X, X).sum() == 0
         assert jit(lambda **all: all["x"] - all["y"], freeze="y")(x=X, y=X).sum() == 0
 
-    @pytest.mark.parametrize(
-        "value", [2, 2.5, True, np.array([1.0, 2, 3]), np.array([1, 2, 3]), np.float64(2)], ids=repr
-    )
+    @pytest.mark.parametrize("value", [2, 2.5, True, np.array([1.0, 2, 3]), np.array([1, 2, 3])], ids=repr)
     def test_frozen_values_are_those_that_jax_makes_of_them(self, value: Any) -> None:
         run, x = jit(lambda v, x: v * x, freeze=0), X.reshape(-1, 3)
         for _ in range(2):
