@@ -26,8 +26,8 @@ def freeze(
 ) -> ir.Module:
     """Return a program with some of its parameters as constants; the others keep their order.
 
-    The compiler knows their elements then: it packs the weights of products, folds what depends on them alone, and no
-    call passes them. Only what never changes should be frozen: other values take another compilation.
+    The compiler knows their elements then: it packs the weights of products and convolutions, and no call passes
+    them. Only what never changes should be frozen: other values take another compilation.
 
     Large arrays that are read-only, as those of a file that is mapped and of JAX, are not copied, and nobody may change
     them. The executable has each weight once, as its kernels read it.

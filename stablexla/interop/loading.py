@@ -64,7 +64,7 @@ def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.
     module = _load(program, trusted)
     if LEFT_OUT in module.operation.attributes:
         raise UnsupportedError(
-            "the source of a saved program, in which frozen arrays are left out: its kernels have them in their own form",
+            "the source of a saved program, in which frozen arrays are left out: its kernels have them in another form",
             hint="the program that was frozen",
         )
     return with_entry(module, entry)
