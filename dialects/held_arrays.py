@@ -27,6 +27,8 @@ from stablexla.dialects.element_types import BY_DTYPE
 
 LEAST_BYTES = 64 << 10
 """Of an array that is held; smaller ones are elements of the program, which folding sees."""
+_COMPARED = 1 << 14
+"""Elements that are compared at a time."""
 LEFT_OUT = "stablexla.left_out"
 """Attribute of a module, and of constants in it, whose elements are not in its bytes."""
 
@@ -64,6 +66,15 @@ def can_be_held(array: npt.NDArray[Any]) -> bool:
     if element is None or array.nbytes < LEAST_BYTES:
         return False
     return element.bits >= np.dtype(np.uint8).itemsize * 8 and not (element.is_complex or element.is_pred)
+
+
+def is_one_number(array: npt.NDArray[Any]) -> bool:
+    """Return whether all elements have the same bits; none is one, too."""
+    if not array.size or not any(array.strides):  # a view of one number
+        return True
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+    parts = (raw[at : at + _COMPARED] for at in range(0, array.size, _COMPARED))
+    return all(bool((part == raw[0]).all()) for part in parts)
 
 
 def held_attribute(array: npt.NDArray[Any], type_: Any, *, borrowed: bool = False) -> Any:

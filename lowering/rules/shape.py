@@ -13,7 +13,7 @@ from stablexla.dialects.attributes.attributes import PaddingConfig, integers
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
-from stablexla.dialects.held_arrays import elements_attribute, held_array, is_borrowed, value_of
+from stablexla.dialects.held_arrays import elements_attribute, held_array, is_borrowed, is_one_number, value_of
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (
     BROADCAST,
@@ -36,8 +36,6 @@ from stablexla.lowering.support.storage import from_storage, narrow, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage, value_type
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions, without
 
-_COMPARED = 1 << 14
-"""Elements of an array that are compared at a time."""
 # Slices of constants of up to this many elements are folded.
 SMALL_TABLE = Gate("slices.small-table", 64, eager=1)
 
@@ -60,7 +58,7 @@ def constant_array(values: np.ndarray, type_: TensorType, borrowed: bool = False
     Args:
         borrowed: the array may change after compiling.
     """
-    if not type_.rank or _is_splat(values):
+    if not type_.rank or is_one_number(values):
         first = values.flat[0] if type_.size else np.zeros((), type_.element.dtype)[()]
         scalar = constant_value(first, type_.element)
         return scalar if not type_.rank else fill(scalar, type_)
@@ -70,15 +68,6 @@ def constant_array(values: np.ndarray, type_: TensorType, borrowed: bool = False
         pair = ir.Type.parse(type_.element.mlir)
         return elementwise(parts, [part, part], [type_], lambda re, im: _create_complex(pair, re, im))[0]
     return _dense(values, type_, borrowed)
-
-
-def _is_splat(values: np.ndarray) -> bool:
-    """Return whether all elements have the same bits."""
-    if not values.size or not any(values.strides):  # a view of one number
-        return True
-    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, -1)
-    parts = (raw[at : at + _COMPARED] for at in range(0, values.size, _COMPARED))
-    return all(bool((part == raw[0]).all()) for part in parts)
 
 
 def _dense(values: np.ndarray, type_: TensorType, borrowed: bool) -> ir.Value:

@@ -18,7 +18,7 @@ from stablexla.builder.annotations import SHARDING, Annotations
 from stablexla.builder.checking import Operands, Packed, Rules, checking
 from stablexla.builder.computation import Computation, FunctionTable, XlaComputation, functions
 from stablexla.builder.constant_parts import drop_unused, is_constant
-from stablexla.builder.constants import as_array, dense_attribute
+from stablexla.builder.constants import as_array, constant_attribute
 from stablexla.builder.device_pairs import channel_number, checked_pairs
 from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.builder.op import XlaOp
@@ -194,7 +194,7 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             wanted = None if element_type is None else rule.element_type("element_type", element_type)
             array = as_array(value, wanted)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
-        attribute = dense_attribute(array, self._cache.type_of(shape))
+        attribute = constant_attribute(array, self._cache.type_of(shape))
         self._cache.taken += array.itemsize if is_splat(attribute) else array.nbytes
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 

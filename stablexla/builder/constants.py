@@ -10,7 +10,7 @@ import numpy as np
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType, element_type
 from stablexla.dialects.errors import ShapeError
-from stablexla.dialects.held_arrays import can_be_held, held_attribute
+from stablexla.dialects.held_arrays import can_be_held, held_attribute, is_one_number
 from stablexla.dialects.value_ranges import FILLED, MASKED, converted, is_masked, keeps_kind
 
 # Python's own numbers have XLA's usual types; arrays and numpy scalars keep theirs.
@@ -38,15 +38,20 @@ def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
     return _converted(array, _type_of(array))
 
 
-def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
-    """Return the attribute of `array`: a large one is held, as a copy if others may write it.
+def constant_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
+    """Return the attribute of a constant: a large array is held, as a copy if others may write it.
 
     Args:
         type_: the ranked tensor type with its element type.
     """
-    if can_be_held(array):
-        is_shared = not array.flags.writeable
-        return held_attribute(array if is_shared else array.copy(), type_, borrowed=is_shared)
+    if not can_be_held(array) or is_one_number(array):
+        return dense_attribute(array, type_)
+    is_shared = not array.flags.writeable
+    return held_attribute(array if is_shared else array.copy(), type_, borrowed=is_shared)
+
+
+def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
+    """Return the dense attribute of `array`; `type_` is the ranked tensor type with its element type."""
     if array.dtype == np.bool_:
         return ir.DenseElementsAttr.get(array, type=type_.element_type, shape=type_.shape, context=type_.context)
     # MLIR takes raw bytes in its own layout, which is ml_dtypes' too: one element in at least one byte.

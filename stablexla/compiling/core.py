@@ -142,7 +142,7 @@ def given_program(request: Request) -> GivenProgram | OpenProgram:
 def _check_options(target: Target, options: CompileOptions) -> None:
     """Warn of options that change nothing for the target, and refuse those that it would have to heed and cannot."""
     for name in target.ignores:
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, False):
             warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
     for name in target.refuses:
         if value := getattr(options, name):

@@ -10,10 +10,10 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.builder.constants import dense_attribute
+from stablexla.builder.constants import constant_attribute
 from stablexla.compiling.core import contexts_with_room, leaf_names
 from stablexla.dialects.errors import ShapeError
-from stablexla.dialects.held_arrays import can_be_held, held_attribute
+from stablexla.dialects.held_arrays import can_be_held, held_attribute, is_one_number
 from stablexla.interop.loading import Program, load
 from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.types import is_token, tensor_type
@@ -112,6 +112,6 @@ def _elements(value: Any, type_: ir.Type, told: str) -> ir.Attribute:
     array = np.asarray(value, order="C")
     if array.dtype != known.element.dtype or array.shape != known.shape:
         raise ShapeError(f"{told} is {known}, and the constant an array {array.dtype.name}{list(array.shape)}")
-    if not can_be_held(array) or array.flags.writeable:
-        return dense_attribute(array, type_)
+    if array.flags.writeable or not can_be_held(array) or is_one_number(array):
+        return constant_attribute(array, type_)
     return held_attribute(array, type_)

@@ -100,7 +100,7 @@ def compare(
         executable = known
     with contexts_of_their_own(), knobs.scoped(override=None):
         given = arrays_of(executable, arguments)
-        ours, source = imported(way_of(executable), copy_of(executable._stablehlo, here=True))
+        ours, source = imported(way_of(executable), copy_of(with_elements(executable._stablehlo), here=True))
         if isinstance(against, Executable) and _text(against._source) != _text(executable._source):
             made = _results_only(executable, against, given, options)
         else:
