@@ -27,10 +27,10 @@ from stablexla.dialects.element_types import BY_DTYPE
 
 LEAST_BYTES = 64 << 10
 """Of an array that is held; smaller ones are elements of the program, which folding sees."""
+ELIDED = "stablexla.elided"
+"""Attribute of a module, and of constants in it, whose elements are not in its bytes."""
 _COMPARED = 1 << 14
 """Elements that are compared at a time."""
-LEFT_OUT = "stablexla.left_out"
-"""Attribute of a module, and of constants in it, whose elements are not in its bytes."""
 
 _KEPT, _BORROWED = (f"stablexla_{kind}_{os.urandom(6).hex()}_" for kind in ("kept", "borrowed"))
 """Beginnings of names that no other process gives, whose programs may be read here."""
@@ -65,7 +65,7 @@ def can_be_held(array: npt.NDArray[Any]) -> bool:
     element = BY_DTYPE.get(array.dtype)
     if element is None or array.nbytes < LEAST_BYTES:
         return False
-    return element.bits >= np.dtype(np.uint8).itemsize * 8 and not (element.is_complex or element.is_pred)
+    return element.bits >= 8 and not (element.is_complex or element.is_pred)
 
 
 def is_one_number(array: npt.NDArray[Any]) -> bool:
@@ -117,6 +117,9 @@ def leave_pages(array: npt.NDArray[Any]) -> None:
             base.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
 
 
+# ---- modules that hold arrays: copies and texts ---------------------------------------------------------------------
+
+
 def holds(module: Any) -> bool:
     """Return whether constants of a StableHLO module hold arrays."""
     return bool(_held(module))
@@ -124,20 +127,22 @@ def holds(module: Any) -> bool:
 
 def copy_in(module: Any, context: Any) -> Any:
     """Copy a StableHLO module into another context, where it holds the same arrays."""
-    values: dict[str, Any] = {}
 
-    def number(op: Any, value: Any) -> None:
-        values.setdefault(_name(value), value)
+    def note(op: Any, value: Any) -> None:
+        op.attributes["value"] = _zero(op)
         op.attributes[_PLACE] = hlo_ir.StringAttr.get(_name(value))
 
-    copy = type(module).parse(_bytes(_without(module, number)), context)
+    noted = _changed(module, note)
+    copy = type(module).parse(_bytes(noted), context)
     again: dict[str, Any] = {}
-    for op in _constants(copy, lambda op: _PLACE in op.attributes) if values else ():
-        name = hlo_ir.StringAttr(op.attributes[_PLACE]).value
-        if name not in again:
-            again[name] = held_attribute(_arrays[name], op.results[0].type, borrowed=is_borrowed(values[name]))
-        op.attributes["value"] = again[name]
-        del op.attributes[_PLACE]
+    for op in _constants(copy) if noted is not module else ():
+        if _PLACE in op.attributes:
+            name = hlo_ir.StringAttr(op.attributes[_PLACE]).value
+            if name not in again:
+                borrowed = name.startswith(_BORROWED)
+                again[name] = held_attribute(_arrays[name], op.results[0].type, borrowed=borrowed)
+            op.attributes["value"] = again[name]
+            del op.attributes[_PLACE]
     return copy
 
 
@@ -147,7 +152,7 @@ def with_elements(module: Any) -> Any:
     def dense(op: Any, value: Any) -> None:
         op.attributes["value"] = hlo_ir.DenseElementsAttr.get(held_array(value), type=op.results[0].type)
 
-    return _without(module, dense)
+    return _changed(module, dense)
 
 
 def short_text(module: Any, limit: int | None, **options: bool) -> str:
@@ -162,57 +167,61 @@ def short_text(module: Any, limit: int | None, **options: bool) -> str:
     return _NO_RESOURCES.sub("", _NAME.sub("__elided__", str(text))).rstrip("\n")
 
 
-def without_elements(module: Any) -> Any:
-    """Return a StableHLO module with zeros for the arrays that it holds; `with_room` reads it back."""
+def with_elided(module: Any) -> Any:
+    """Return a StableHLO module with zeros for the arrays that it holds; `with_placeholders` reads it back."""
 
     def mark(op: Any, _: Any) -> None:
-        op.attributes[LEFT_OUT] = hlo_ir.UnitAttr.get()
+        op.attributes["value"] = _zero(op)
+        op.attributes[ELIDED] = hlo_ir.UnitAttr.get()
 
-    copy = _without(module, mark)
+    copy = _changed(module, mark)
     if copy is not module:
-        copy.operation.attributes[LEFT_OUT] = hlo_ir.UnitAttr.get(copy.context)
+        copy.operation.attributes[ELIDED] = hlo_ir.UnitAttr.get(copy.context)
     return copy
 
 
-def with_room(module: Any) -> Any:
-    """Hold zeros in a module for the elements that were left out: they take no memory, and what has them no meaning."""
-    if LEFT_OUT in module.operation.attributes:
-        for op in _constants(module, lambda op: LEFT_OUT in op.attributes):
+def with_placeholders(module: Any) -> Any:
+    """Hold zeros in a module for elided elements: they take no memory, and what is computed of them has no meaning."""
+    for op in _constants(module) if ELIDED in module.operation.attributes else ():
+        if ELIDED in op.attributes:
             type_ = op.results[0].type
             zeros = np.zeros(prod(type_.shape) * type_.element_type.width // 8, np.uint8)
             zeros[0] = 1  # or it would be one number
             op.attributes["value"] = held_attribute(zeros, type_)
-            del op.attributes[LEFT_OUT]
+            del op.attributes[ELIDED]
     return module
 
 
-def _without(module: Any, change: Callable[[Any, Any], None]) -> Any:
-    """Return a module of zeros for the arrays that it holds, or what `change` makes of these constants."""
+def _changed(module: Any, change: Callable[[Any, Any], None]) -> Any:
+    """Return a copy of a module in which each constant that holds an array is changed; itself, where none does."""
     if not holds(module):
         return module
     copy = copy_of_module(module)
     with copy.context, hlo_ir.Location.unknown():
         for op, value in _held(copy):
-            type_ = op.results[0].type
-            zero = "0" if isinstance(type_.element_type, hlo_ir.IntegerType) else "0.0"
-            op.attributes["value"] = hlo_ir.Attribute.parse(f"dense<{zero}> : {type_}")
             change(op, value)
     return copy
+
+
+def _zero(constant: Any) -> Any:
+    type_ = constant.results[0].type
+    zero = "0" if isinstance(type_.element_type, hlo_ir.IntegerType) else "0.0"
+    return hlo_ir.Attribute.parse(f"dense<{zero}> : {type_}")
 
 
 def _held(module: Any) -> list[tuple[Any, Any]]:
     """Return the constants that hold arrays, with their attributes."""
     if not _arrays or not isinstance(module, hlo_ir.Module):
         return []
-    found = ((op, value_of(op)) for op in _constants(module, lambda op: True))
+    found = ((op, value_of(op)) for op in _constants(module))
     return [(op, value) for op, value in found if value is not None and _name(value) in _arrays]
 
 
-def _constants(module: Any, wanted: Callable[[Any], bool]) -> list[Any]:
+def _constants(module: Any) -> list[Any]:
     found = []
 
     def note(op: Any) -> Any:
-        if op.name == "stablehlo.constant" and wanted(op):
+        if op.name == "stablehlo.constant":
             found.append(op)
         return hlo_ir.WalkResult.ADVANCE
 

@@ -6,19 +6,19 @@ process's own then, which no file backs. First a constant of the builder's, then
 
 from __future__ import annotations
 
-import json
 import math
 import resource
 import subprocess
 import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from time import process_time
 
 import numpy as np
+from safetensors.numpy import save_file
 
 import stablexla as sx
+from stablexla.interop.loading import Program
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.tools.running.constants import read_constants
 
@@ -27,7 +27,7 @@ ROW = 1 << 18
 LAYERS = 8
 CONSTANT = "make({}, path)", "load(path)"
 WEIGHTS = "write_weights({}, path)", "freeze({}, path)", "load_and_run({}, path)"
-"""What is called, each in a process of its own."""
+"""The steps of the two measurements; each has a process of its own."""
 
 
 def report(step: str, start: float) -> None:
@@ -38,6 +38,18 @@ def report(step: str, start: float) -> None:
     print(f"{step:<10} {process_time() - start:7.1f} s  {memory:7,} MiB at most, {own:7,} MiB of its own", flush=True)
 
 
+def compile_and_save(program: Program, path: Path) -> sx.Executable:
+    """Compile a program without the cache, and save it."""
+    start = process_time()
+    with knobs.scoped(kernel_cache="off"):
+        executable = sx.compile(program)
+    report("compile", start)
+    start = process_time()
+    executable.save(path)
+    report("save", start)
+    return executable
+
+
 def make(size: int, path: Path) -> None:
     """Build, compile, run and save a program that adds a constant of so many MiB."""
     number = np.random.default_rng(0).standard_normal((size, ROW), dtype=np.float32)
@@ -46,13 +58,7 @@ def make(size: int, path: Path) -> None:
     b = sx.XlaBuilder("large")
     program = b.build(b.parameter(0, sx.f32[size, ROW]) + b.constant(number))
     report("build", start)
-    start = process_time()
-    with knobs.scoped(kernel_cache="off"):
-        executable = sx.compile(program)
-    report("compile", start)
-    start = process_time()
-    executable.save(path)
-    report("save", start)
+    executable = compile_and_save(program, path)
     start = process_time()
     x = np.ones_like(number)
     assert np.array_equal(executable(x), number + x)
@@ -69,16 +75,9 @@ def load(path: Path) -> None:
 def write_weights(size: int, path: Path) -> None:
     """Write square weights of so many MiB in all as safetensors."""
     n = side(size)
-    ends = [4 * n * n * i for i in range(LAYERS + 1)]
-    tensors = {
-        f"w{i}": {"dtype": "F32", "shape": [n, n], "data_offsets": [*pair]} for i, pair in enumerate(pairwise(ends))
-    }
-    header = json.dumps(tensors).encode()
-    header += b" " * (-len(header) % 8)
-    with path.with_suffix(".safetensors").open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        for i in range(LAYERS):
-            file.write(np.random.default_rng(i).standard_normal((n, n), dtype=np.float32) / math.sqrt(n))
+    drawn = (np.random.default_rng(i).standard_normal((n, n), dtype=np.float32) for i in range(LAYERS))
+    weights = {f"w{i}": each / math.sqrt(n) for i, each in enumerate(drawn)}
+    save_file(weights, path.with_suffix(".safetensors"))
 
 
 def freeze(size: int, path: Path) -> None:
@@ -93,13 +92,7 @@ def freeze(size: int, path: Path) -> None:
     start = process_time()
     module = sx.freeze(program, read_constants(path.with_suffix(".safetensors")))
     report("freeze", start)
-    start = process_time()
-    with knobs.scoped(kernel_cache="off"):
-        executable = sx.compile(module)
-    report("compile", start)
-    start = process_time()
-    executable.save(path)
-    report("save", start)
+    compile_and_save(module, path)
 
 
 def load_and_run(size: int, path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.copying import copy_of_module
-from stablexla.dialects.held_arrays import copy_in, short_text, with_elements
+from stablexla.dialects.held_arrays import copy_in, short_text, value_of, with_elements
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.symbols import symbol_of
 from stablexla.dialects.uncopied import Uncopied
@@ -181,10 +181,8 @@ def _meaning(function: ir.Operation) -> object:
 
     def note(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.constant":
-            try:
-                constants.append(op.attributes["value"])
-            except TypeError:  # the bindings have no class for some element types' attributes
-                constants.append(op.get_asm())
+            value = value_of(op)
+            constants.append(op.get_asm() if value is None else value)
         return ir.WalkResult.ADVANCE
 
     function.walk(note)

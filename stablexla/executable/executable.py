@@ -120,13 +120,13 @@ class Executable(Uncopied, OnDevices):
                 )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own
-                from stablexla.dialects.held_arrays import with_room
+                from stablexla.dialects.held_arrays import with_placeholders
                 from stablexla.interop.loading import load_bytes
 
                 assert self.source_bytes is not None
                 with contexts_of_their_own():
                     source = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
-                    self._module = with_room(source)
+                    self._module = with_placeholders(source)
             return self._module
 
     @_source.setter
@@ -149,10 +149,10 @@ class Executable(Uncopied, OnDevices):
         Raises:
             CompileError: it was compiled from the text of a later stage.
         """
-        from stablexla.dialects.held_arrays import LEFT_OUT
+        from stablexla.dialects.held_arrays import ELIDED
         from stablexla.targets.pipeline.driver import side_of
 
-        if LEFT_OUT in self._source.operation.attributes:
+        if ELIDED in self._source.operation.attributes:
             raise CompileError(
                 f"{self.name}: its file has frozen arrays as its kernels read them, and this needs the program's own",
                 hint="compile the frozen program again",
@@ -348,13 +348,13 @@ class Executable(Uncopied, OnDevices):
         if stage not in self.stages:
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
-        from stablexla.dialects.held_arrays import LEFT_OUT, short_text
+        from stablexla.dialects.held_arrays import ELIDED, short_text
         from stablexla.targets.pipeline.driver import copy_of, run_pipeline
         from stablexla.targets.registry import find_target
 
         with self._contexts():
             module = copy_of(self._source, here=True)
-            if large_elements_limit is None and LEFT_OUT in module.operation.attributes:
+            if large_elements_limit is None and ELIDED in module.operation.attributes:
                 large_elements_limit = _LARGE  # of arrays that are not there
             if stage != "source":
                 holds = large_elements_limit is not None

@@ -80,12 +80,12 @@ def contents(executable: Executable, *, source: bool = True, whole: bool = True)
 def _bytecode(executable: Executable, whole: bool) -> bytes:
     if executable.source_bytes is not None:
         return executable.source_bytes
-    from stablexla.dialects.held_arrays import without_elements
+    from stablexla.dialects.held_arrays import with_elided
     from stablexla.interop.encodings.formats import to_bytecode
 
     try:
         module = executable._stablehlo
-        return to_bytecode(module if whole else without_elements(module))
+        return to_bytecode(module if whole else with_elided(module))
     except CompileError as error:
         raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
 

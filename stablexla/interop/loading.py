@@ -17,7 +17,7 @@ from stablexla.builder.builder import XlaBuilder
 from stablexla.builder.computation import XlaComputation
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.errors import ParseError, UnsupportedError
-from stablexla.dialects.held_arrays import LEFT_OUT
+from stablexla.dialects.held_arrays import ELIDED
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.formats import Format, decode, recognise
 from stablexla.interop.encodings.vhlo import to_stablehlo
@@ -62,7 +62,7 @@ def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.
     module @halve ...
     """
     module = _load(program, trusted)
-    if LEFT_OUT in module.operation.attributes:
+    if ELIDED in module.operation.attributes:
         raise UnsupportedError(
             "the source of a saved program, in which frozen arrays are left out: its kernels have them in another form",
             hint="the program that was frozen",

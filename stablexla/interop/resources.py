@@ -13,6 +13,7 @@ import numpy as np
 
 from stablexla.builder.constants import dense_attribute
 from stablexla.dialects.errors import ParseError, UnsupportedError
+from stablexla.dialects.held_arrays import value_of
 from stablexla.lowering.support.types import tensor_type
 
 MARK = "dense_resource<"
@@ -45,12 +46,12 @@ def inline_resources(module: ir.Module, file: str) -> ir.Module:
 
 
 def _is_resource(constant: Any) -> bool:
+    value = value_of(constant)
+    if value is None or isinstance(value, ir.DenseElementsAttr):
+        return False  # a cast that fails writes the whole attribute into its message
     try:
-        value = constant.attributes["value"]
-        if isinstance(value, ir.DenseElementsAttr):
-            return False  # a cast that fails writes the whole attribute into its message
         ir.DenseResourceElementsAttr(value)
-    except (TypeError, ValueError):  # the bindings cannot return some complex numbers
+    except (TypeError, ValueError):
         return False
     return True
 

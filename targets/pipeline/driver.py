@@ -111,10 +111,10 @@ def run_pipeline(
         is_trusted: whether the pipeline is one of this package's. Where no rule, emitter or composite kernel of a user
             may take part, the module is then verified after the last of several passes written in Python and before
             MLIR's, and no more.
-        holds: whether the modules may hold large arrays (`held_arrays.py`): not where their text has to be whole. By
-            default where the pipeline is trusted.
         again: returns the run's input module once more; with it, a failed run is repeated up to the
             failing pass, so that the error can name it and show its input.
+        holds: whether the modules may hold large arrays (`held_arrays.py`): not where their text has to be whole. By
+            default where the pipeline is trusted.
 
     Raises:
         CompileError: a pass failed, or left an operation that the step does not allow.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +12,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.tools.compile import main
+from stablexla.tools.running.constants import read_constants
 
 RNG = np.random.default_rng(3)
 X, W, B = (RNG.standard_normal(shape, np.float32) for shape in ((5, 70), (70, 90), (90,)))
@@ -101,6 +104,32 @@ def test_constants_of_a_file(form: str, tmp_path: Any) -> None:
         save_file({"w": W, "c": B}, arrays)
     assert main([str(text), "-o", str(made), "--constants", str(arrays)]) == 0
     np.testing.assert_allclose(sx.load_executable(made)(X), sx.compile(layer())(W, X, B), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ({"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}, 8),
+        ({"w": {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]}}, 8),
+        ({"w": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}, 8),
+        ({"w": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}}, 8),
+        ({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, 4),
+        ({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, 12),
+        ({"w": {"dtype": "F32", "shape": [2]}}, 8),
+        ({"w": {"dtype": "F4", "shape": [2], "data_offsets": [0, 8]}}, 8),
+        ([], 0),
+        (2**62, 0),
+        (None, 0),
+    ],
+)
+def test_damaged_files_of_constants(header: Any, body: int, tmp_path: Path) -> None:
+    """The last two: a header that is longer than the file, and an empty file."""
+    path = tmp_path / "weights.safetensors"
+    text = b"{}" if isinstance(header, int) else json.dumps(header).encode()
+    length = header if isinstance(header, int) else len(text)
+    path.write_bytes(b"" if header is None else length.to_bytes(8, "little") + text + bytes(body))
+    with pytest.raises(sx.ExecutionError, match=r"weights\.safetensors"):
+        read_constants(path)
 
 
 def test_a_file_of_constants_that_is_none(tmp_path: Any, capsys: Any) -> None:

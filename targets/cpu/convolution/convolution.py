@@ -48,11 +48,11 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
         planned = plan_convolution(convolved, target) if convolved is not None else None
-        if planned is None:
+        if convolved is None or planned is None:
             refuse(_TOO_LARGE)
             return None
         sizes, plan = planned
-        if convolved is not None and convolved.contraction.b.number in kernel.lasting:
+        if convolved.contraction.b.number in kernel.lasting:
             plan = replace(plan, own_weights=False)  # packed once for many calls
         return _Windows(kernel, target, sizes, plan).emit()
 

@@ -15,6 +15,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.constants import is_splat
+from stablexla.dialects.held_arrays import value_of
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -211,10 +212,8 @@ def captured(op: Any) -> list[Any]:
 
 def _constant(op: Any) -> Any:
     """Return a constant's value: its attribute, or the text where jaxlib knows none, as of complex numbers."""
-    try:
-        return op.attributes["value"]
-    except TypeError:
-        return op.get_asm(enable_debug_info=False).split("=", 1)[1]
+    value = value_of(op)
+    return op.get_asm(enable_debug_info=False).split("=", 1)[1] if value is None else value
 
 
 def _is_splat(op: Any) -> bool:

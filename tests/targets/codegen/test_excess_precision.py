@@ -107,4 +107,4 @@ def test_the_tools_have_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) ->
 
 def test_what_is_no_boolean() -> None:
     with pytest.raises(sx.CompileError, match="excess_precision must be True or False, not 1"):
-        sx.CompileOptions(excess_precision=1)  # type: ignore[arg-type]
+        sx.CompileOptions(excess_precision=1)

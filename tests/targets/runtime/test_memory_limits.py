@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import jaxlib.mlir.ir as ir
 import numpy as np
 import pytest
 
@@ -198,6 +199,24 @@ def test_constants_count() -> None:
     allow(MIB)
     with pytest.raises(sx.OutOfMemoryError, match="constants"):
         sx.compile(table)
+
+
+def test_constants_that_stay_where_they_are_count_together() -> None:
+    """Frozen arrays that are read in place are none of the pool's; they count while an executable refers to them."""
+
+    def table() -> ir.Module:
+        array = np.arange(MIB, dtype=np.float32)
+        array.flags.writeable = False
+        b = sx.XlaBuilder("table")
+        return sx.freeze(b.build(b.parameter(0, sx.f32[MIB], "t") + b.parameter(1, sx.f32[()])), {"t": array})
+
+    programs = [table() for _ in range(3)]
+    allow(6 * MIB)
+    kept = sx.compile(programs[0])
+    with pytest.raises(sx.OutOfMemoryError, match="constants"):
+        sx.compile(programs[1])
+    del kept
+    sx.compile(programs[2])
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "1", True, 2**64])
