@@ -10,13 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Literal
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, SumState
 from stablexla.targets.codegen.sizes import rounded_up
-from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.item import ConvolutionItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
@@ -271,8 +273,10 @@ class ImplicitGemmItem(ConvolutionItem):
     def _kernel(self, *, more: bool = False) -> PixelMicroKernel:
         units, height = self.sizes.units, self.sizes.height
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
-        in_blocks = products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain
-        return PixelMicroKernel(self.plan.tile, units, more, in_blocks)
+        blocks: Literal["added", "compensated"] | None = None
+        if products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain:
+            blocks = "added" if products <= MOST_BLOCKS() * BLOCK() else "compensated"
+        return PixelMicroKernel(self.plan.tile, units, more, blocks)
 
     # Results.
 

@@ -7,7 +7,9 @@ are all in the tables, so that the micro-kernel knows nothing of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import mlir.ir as ir
 
@@ -157,7 +159,7 @@ class PixelMicroKernel(SharedFunction):
 
     Attributes:
         more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
-        in_blocks: whether the sums are too long for one running sum, and are compensated.
+        blocks: how sums too long for one running sum are added up; None for others.
         across: whether operands change places: vectors are adjacent pixels of an image, and the `lhs` that is broadcast
             is a panel of weights, one vector wide. Rows of the tile are then output features.
     """
@@ -165,12 +167,12 @@ class PixelMicroKernel(SharedFunction):
     tile: RegisterTile
     units: ConvolutionUnits
     more: bool = False
-    in_blocks: bool = False
+    blocks: Literal["added", "compensated"] | None = None
     across: bool = False
 
     @property
     def name(self) -> str:
-        tile = f"{self.tile.rows}x{self.tile.vectors}{'_in_blocks' * self.in_blocks}"
+        tile = f"{self.tile.rows}x{self.tile.vectors}{f'_in_{self.blocks}_blocks' if self.blocks else ''}"
         units = "" if self.units.product.is_plain else f"_{self.units.name}"
         return f"stablexla_{'add' if self.more else 'sum'}_pixels_{'across_' * self.across}{tile}{units}"
 
@@ -183,7 +185,8 @@ class PixelMicroKernel(SharedFunction):
         width, vector = (cg.index(tile.vectors * lanes), *line_step)[-1], units.lanes()
         step = lanes if self.across else 1
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
-        blocks = _Blocks(len(places), zero) if self.in_blocks else None
+        kinds: dict[str, type[_Blocks]] = {"added": _AddedBlocks, "compensated": _CompensatedBlocks}
+        blocks = kinds[self.blocks](out, len(places), zero) if self.blocks else None
         with cg.loop(0, count, tile.rows) as iteration:
             at = iteration.iv if more else cg.maximum(cg.minimum(iteration.iv, count - tile.rows), 0)
             starts = [offset_at(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
@@ -191,10 +194,8 @@ class PixelMicroKernel(SharedFunction):
             def place(r: int, v: int, at: Value = at) -> Value:
                 return (at + r) * out_stride + out_at + v * lanes
 
-            inits = [cg.load(out, place(r, v), lanes) if more else zero for r, v in places]
-            if blocks is not None:
-                blocks.clear()
-                inits.append(cg.index(0))
+            to = [place(r, v) for r, v in places]
+            inits = blocks.begin(to, more) if blocks else [cg.load(out, at, lanes) if more else zero for at in to]
             with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
                 a, b = (offset_at(taps, window.iv * 2 + side) for side in (0, 1))
                 rows, line = [start + a for start in starts], b + weights_at
@@ -214,53 +215,91 @@ class PixelMicroKernel(SharedFunction):
                     return k.results
 
                 window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
-            results = window.results if blocks is None else blocks.results(window.results)
-            for (r, v), value in zip(places, results, strict=True):
-                cg.store(value, out, place(r, v))
+            for at, value in zip(to, blocks.results(window.results) if blocks else window.results, strict=True):
+                cg.store(value, out, at)
 
 
-class _Blocks:
-    """Compensated sums of a tile, in blocks of BLOCK to LONGEST products, accumulated in memory with their errors.
+class _Blocks(ABC):
+    """Sums of a tile in blocks of BLOCK to LONGEST products, added up in memory.
 
-    They go through a buffer, in a loop over the tile's vectors: written out they would be most of the micro-kernel.
+    Carried are the vectors of a block's sums, and the number of products in them.
     """
 
-    def __init__(self, count: int, zero: Value) -> None:
-        self.lanes, self.zero, self.size = zero.lanes, zero, count * zero.lanes
-        self.sums = CompensatedSums.make(self.size, zero.element)
-        self.block = cg.alloca(self.size, zero.element)
+    def __init__(self, out: Value, count: int, zero: Value) -> None:
+        self.out, self.count, self.zero, self.lanes = out, count, zero, zero.lanes
 
-    def clear(self) -> None:
-        """Start a tile."""
-        self.sums.clear_all(self.size, self.lanes)
+    @abstractmethod
+    def begin(self, to: list[Value], more: bool) -> list[Value]:
+        """Start a tile, whose sums are stored to places of `out`, or added to what is there; return what is carried."""
+
+    @abstractmethod
+    def take(self, values: Sequence[Value]) -> None:
+        """Add the sums of a block."""
+
+    @abstractmethod
+    def results(self, carried: Sequence[Value]) -> list[Value]:
+        """Return the tile's sums."""
 
     def over(
         self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
     ) -> list[Value]:
-        """Accumulate a run of products into a tile's sums, carried with the number of products in them."""
+        """Accumulate a run of products."""
         with cg.loop(0, run, BLOCK(), carried, most=0) as piece:
             *sums, count = piece.args
             end = cg.minimum(piece.iv + BLOCK(), run)
             made, number = add(piece.iv, end, sums), count + (end - piece.iv)
             choice = cg.branch(number.ge(BLOCK()), [v.type for v in (*made, number)])
             with choice.then:
-                self._take(made)
+                self.take(made)
                 choice.yields(*[self.zero] * len(made), cg.index(0))
             with choice.otherwise:
                 choice.yields(*made, number)
             piece.yields(*choice.results)
         return piece.results
 
-    def results(self, carried: Sequence[Value]) -> list[Value]:
-        """Return the tile's sums."""
-        self._take(carried[:-1])
-        self.sums.give(self.block, self.size, self.lanes)
-        return [cg.load(self.block, place, self.lanes) for place in range(0, self.size, self.lanes)]
 
-    def _take(self, values: Sequence[Value]) -> None:
+class _AddedBlocks(_Blocks):
+    """Blocks that are added where the sums are stored, as products of matrices do it."""
+
+    def begin(self, to: list[Value], more: bool) -> list[Value]:
+        self._to = to
+        for at in () if more else to:
+            cg.store(self.zero, self.out, at)
+        return [*[self.zero] * self.count, cg.index(0)]
+
+    def take(self, values: Sequence[Value]) -> None:
+        for at, value in zip(self._to, values, strict=True):
+            cg.store(cg.load(self.out, at, self.lanes) + value, self.out, at)
+
+    def results(self, carried: Sequence[Value]) -> list[Value]:
+        return [cg.load(self.out, at, self.lanes) + value for at, value in zip(self._to, carried[:-1], strict=True)]
+
+
+class _CompensatedBlocks(_Blocks):
+    """Very many blocks, added up with their rounding errors.
+
+    They go through a buffer, in a loop over the tile's vectors: written out they would be most of the micro-kernel.
+    """
+
+    def __init__(self, out: Value, count: int, zero: Value) -> None:
+        super().__init__(out, count, zero)
+        self.size = count * zero.lanes
+        self.sums = CompensatedSums.make(self.size, zero.element)
+        self.block = cg.alloca(self.size, zero.element)
+
+    def begin(self, to: list[Value], more: bool) -> list[Value]:
+        self.sums.clear_all(self.size, self.lanes)
+        return [*([cg.load(self.out, at, self.lanes) for at in to] if more else [self.zero] * self.count), cg.index(0)]
+
+    def take(self, values: Sequence[Value]) -> None:
         for number, value in enumerate(values):
             cg.store(value, self.block, number * self.lanes)
         self.sums.take(self.block, self.size, self.lanes)
+
+    def results(self, carried: Sequence[Value]) -> list[Value]:
+        self.take(carried[:-1])
+        self.sums.give(self.block, self.size, self.lanes)
+        return [cg.load(self.block, place, self.lanes) for place in range(0, self.size, self.lanes)]
 
 
 def offset_at(table: Value, at: Index) -> Value:

@@ -532,7 +532,7 @@ def test_convolutions_share_functions() -> None:
         "stablexla_fill_taps_i32",
         "stablexla_pack_lines_16_f32_f32_f32",
         "stablexla_sum_pixels_6x2_f32_f32_f32_i32_i32",
-        "stablexla_sum_pixels_6x2_in_blocks_f32_f32_f32_i32_i32",
+        "stablexla_sum_pixels_6x2_in_added_blocks_f32_f32_f32_i32_i32",
     ]
 
 
