@@ -10,7 +10,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.targets.pipeline.contents import Contents, for_any
-from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.driver import Watcher, run_pipeline
 from stablexla.targets.pipeline.passes import PASSES, module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline
 
@@ -23,6 +23,12 @@ func.func public @main(%x: tensor<?x3xf32>) -> tensor<2xi8> {
 }
 """
 SMALL = "func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+
+
+class PassByPass(Watcher):
+    """A run of which every pass is seen."""
+
+    pass_by_pass = True
 
 
 def module(text: str) -> hlo_ir.Module:
@@ -76,8 +82,11 @@ def test_a_pass_without_anything_to_do_is_skipped(seen: list[str]) -> None:
     assert seen == ["erf"] * 3
 
 
-def test_what_a_pass_makes_is_seen_by_the_next(seen: list[str]) -> None:
-    run_pipeline(module(SMALL), Pipeline.parse("one: test-erf,test-make,test-erf\ntwo: test-erf"))
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_a_pass_makes_is_seen_by_the_next(seen: list[str], watched: bool) -> None:
+    """Also by those who watch: `stablexla-keep-ruled` folds constants, wherever it runs."""
+    watcher = PassByPass() if watched else None
+    run_pipeline(module(SMALL), Pipeline.parse("one: test-erf,test-make,test-erf\ntwo: test-erf"), watcher=watcher)
     assert seen == ["make", "erf", "erf"]
 
 
