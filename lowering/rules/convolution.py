@@ -79,14 +79,16 @@ def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.
 
 
 def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
-    """Whether a convolution is pointwise over many pixels.
+    """Whether a convolution is pointwise over many pixels, with no more output features than input features.
 
-    It is a matrix product, but the adjacent convolutions of a network share its code; it is as fast either way.
+    It is a matrix product, but the adjacent convolutions of a network share its code. It is as fast either way; with
+    more output features the loops of products are faster, up to 1.5 times where few features are summed.
     """
     element, shape = ctx.result.element, ctx.operand_types[1].shape
+    narrows = shape[conv.kernel_output] <= shape[conv.kernel_input]
     pointwise = bool(conv.spatial) and all(shape[d.kernel] == 1 for d in conv.spatial)
     pixels = ctx.result.size // shape[conv.kernel_output]
-    return pointwise and element.is_float and element.bits >= 32 and pixels >= PIXELS()
+    return pointwise and narrows and element.is_float and element.bits >= 32 and pixels >= PIXELS()
 
 
 def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Value) -> ir.Value:

@@ -260,7 +260,14 @@ class ImplicitGemmItem(ConvolutionItem):
             out=self.scene.results[0] if self.straight else self.stage,
             out_at=0,
             out_stride=self.convolved.contraction.m.c if self.straight else self.weights.width,
+            ahead=self._ahead(weights, pixels) if self._prefetches() else (),
         )
+
+    def _ahead(self, weights: Value, pixels: Value) -> tuple[Value, Value]:
+        """Emit where the weights are that are read after these, and how many a step of the first tile."""
+        w, tile = self.weights, self.plan.tile
+        parts = 1 if self.plan.columns == w.width else w.parts
+        return weights + parts * w.block, (w.width * tile.rows + pixels - 1) // pixels
 
     def _sum(self, sums: PixelSums) -> None:
         rows = self.plan.tile.rows
@@ -276,7 +283,13 @@ class ImplicitGemmItem(ConvolutionItem):
         blocks: Literal["added", "compensated"] | None = None
         if products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain:
             blocks = "added" if products <= MOST_BLOCKS() * BLOCK() else "compensated"
-        return PixelMicroKernel(self.plan.tile, units, more, blocks)
+        return PixelMicroKernel(self.plan.tile, units, more, blocks, prefetches=self._prefetches())
+
+    def _prefetches(self) -> bool:
+        """Return whether packed weights come from beyond L2."""
+        units, plan = self.sizes.units, self.plan
+        stay = self.weights.in_place or plan.own_weights or plan.across
+        return units.product.is_plain and not stay and self.sizes.weight_bytes > self.sizes.target.l2_bytes // 2
 
     # Results.
 

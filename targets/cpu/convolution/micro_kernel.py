@@ -119,6 +119,8 @@ class PixelSums:
         run: contiguous elements of lhs for each entry; in the panel they are a line apart.
         out, out_at, out_stride: destination of the sums; the stride is that of a pixel.
         line: with `across`, the distance of features in the image.
+        ahead: the offset of weights that are read next, and how many of them for each step of the first tile; none if
+            weights stay near.
     """
 
     lhs: Value
@@ -135,6 +137,7 @@ class PixelSums:
     out_at: Index
     out_stride: Index
     line: Index | None = None
+    ahead: tuple[Index, ...] = ()
 
 
 def call_pixel_micro_kernel(shared: SharedFunctions, kernel: SharedFunction, sums: PixelSums) -> None:
@@ -149,6 +152,7 @@ def call_pixel_micro_kernel(shared: SharedFunctions, kernel: SharedFunction, sum
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
         *(s.out_at, s.out_stride),
         *(() if s.line is None else (s.line,)),
+        *s.ahead,
     ]
     shared.call(kernel, buffers, numbers)
 
@@ -162,6 +166,7 @@ class PixelMicroKernel(SharedFunction):
         blocks: how sums too long for one running sum are added up; None for others.
         across: whether operands change places: vectors are adjacent pixels of an image, and the `lhs` that is broadcast
             is a panel of weights, one vector wide. Rows of the tile are then output features.
+        prefetches: whether weights come from beyond L2, each tile of pixels prefetching a part of those that follow.
     """
 
     tile: RegisterTile
@@ -169,20 +174,23 @@ class PixelMicroKernel(SharedFunction):
     more: bool = False
     blocks: Literal["added", "compensated"] | None = None
     across: bool = False
+    prefetches: bool = False
 
     @property
     def name(self) -> str:
         tile = f"{self.tile.rows}x{self.tile.vectors}{f'_in_{self.blocks}_blocks' if self.blocks else ''}"
         units = "" if self.units.product.is_plain else f"_{self.units.name}"
-        return f"stablexla_{'add' if self.more else 'sum'}_pixels_{'across_' * self.across}{tile}{units}"
+        what = f"{'add' if self.more else 'sum'}_pixels_{'across_' * self.across}"
+        return f"stablexla_{what}{tile}{units}{'_ahead' * self.prefetches}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         lhs, weights, out, pixels, taps = buffers
-        lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride, *line_step = numbers
+        lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride, *more_numbers = numbers
         tile, units, more = self.tile, self.units, self.more
         lanes = cg.lanes_of(units.sums)
         zero = cg.constant(0, cg.vector_of(lanes, units.sums))
-        width, vector = (cg.index(tile.vectors * lanes), *line_step)[-1], units.lanes()
+        width = more_numbers[0] if self.across else cg.index(tile.vectors * lanes)
+        vector = units.lanes()
         step = lanes if self.across else 1
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         kinds: dict[str, type[_Blocks]] = {"added": _AddedBlocks, "compensated": _CompensatedBlocks}
@@ -190,6 +198,9 @@ class PixelMicroKernel(SharedFunction):
         with cg.loop(0, count, tile.rows) as iteration:
             at = iteration.iv if more else cg.maximum(cg.minimum(iteration.iv, count - tile.rows), 0)
             starts = [offset_at(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
+            if self.prefetches:
+                next_at, ahead = more_numbers
+                next_at = iteration.iv // tile.rows * (tap_count * run * ahead) + next_at
 
             def place(r: int, v: int, at: Value = at) -> Value:
                 return (at + r) * out_stride + out_at + v * lanes
@@ -199,11 +210,19 @@ class PixelMicroKernel(SharedFunction):
             with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
                 a, b = (offset_at(taps, window.iv * 2 + side) for side in (0, 1))
                 rows, line = [start + a for start in starts], b + weights_at
+                next_line = (window.iv - tap) * (run * ahead) + next_at if self.prefetches else None
 
                 def add(
-                    first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
+                    first: Index,
+                    last: Value,
+                    inits: Sequence[Value],
+                    rows: list[Value] = rows,
+                    line: Value = line,
+                    next_line: Value | None = next_line,
                 ) -> list[Value]:
                     with cg.loop(first, last, units.group, inits, most=0) as k:
+                        if next_line is not None:
+                            cg.prefetch(weights, k.iv * ahead + next_line, locality=2)
                         sums = multiply_add(
                             tile,
                             lambda r: as_bits(load_group(units.product, lhs, rows[r] + k.iv * step)),

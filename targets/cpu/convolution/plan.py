@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 
@@ -28,8 +29,10 @@ MOST_PIXELS = Gate("convolution.most-pixels", 8 << 10, eager=64)
 PANEL_BYTES = Gate("convolution.panel-bytes", 160 << 10, eager=1024)
 # The most items of a convolution.
 MOST_ITEMS = Gate("convolution.most-items", 16, eager=2)
-# Whole images become items only where there are at least so many items.
+# The least items of a convolution whose weights exceed a part of L2.
 LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
+# About what a core loads from beyond L2 in a cycle.
+BYTES_OF_CYCLE = 10
 # The most output features whose lanes may be pixels: a tile's rows.
 FEW_OUTPUTS = Gate("convolution.few-outputs", 8, eager=1)
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
@@ -103,6 +106,12 @@ class ConvolutionSizes:
         self.bytes, self.sum_bytes = units.bytes, cg.bits_of(units.sums) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.sum_bytes)
         self.weight_bytes = convolved.window * convolved.inputs.extent * convolved.outputs * self.bytes
+
+    @property
+    def products_of_cycle(self) -> int:
+        """Multiplications that a core does at its best."""
+        product = self.units.product
+        return 2 * self.lanes * product.group * (8 if product.is_tiles else 1)
 
     def of_part(self, depth: int) -> ConvolutionSizes:
         """Return the sizes with at most `depth` elements of the window along its last but one dimension."""
@@ -185,22 +194,17 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     parts = _in_parts(sizes, replace(whole, columns=rounded_up(c.outputs, panel), own_weights=False))
     if parts is not None:
         return parts
-    panels = -(-c.outputs // panel)
-    whole = replace(whole, columns=max(1, panels // MOST_ITEMS()) * panel)
-    if _fits_whole(sizes, whole):
-        return whole
+    if sizes.weight_bytes > target.l2_bytes // 2:
+        large = _plan_of_large_weights(sizes, whole)
+        if large is not None:
+            return large
     columns = rounded_up(c.outputs, panel)
     if staged:
         most = STAGE_BYTES() // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
         columns = balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
-    if sizes.weight_bytes > target.l2_bytes // 2:
-        # Fewer columns: their weights stay in the cache of the thread that reuses them for all its rows.
-        wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
-        columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
-    plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
-    return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
+    return ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
 
 
 def _tile_of_features(sizes: ConvolutionSizes) -> RegisterTile:
@@ -299,39 +303,46 @@ def _is_staged(convolved: MatchedConvolution, features: int) -> bool:
     return in_parts or len(convolved.last.phases) > 1 or c.n.c != 1 or c.epilogue_size > INLINE_EPILOGUE
 
 
-def _with_images(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan:
-    """Batch several images in an item, if they are small beside the weights, and there are enough of them."""
-    c = sizes.convolved
-    if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
-        return plan
-    panel = plan.tile.vectors * sizes.lanes
+def _plan_of_large_weights(sizes: ConvolutionSizes, whole: ConvolutionPlan) -> ConvolutionPlan | None:
+    """Choose an item's images, rows and output features by the bytes that come from beyond L2.
+
+    Weights don't stay in L2: each item reads those of its features for all of its pixels, and packs lhs under these.
+    """
+    c, w, panel = sizes.convolved, sizes.width, whole.tile.vectors * sizes.lanes
     panels, wanted = -(-c.outputs // panel), _wanted(sizes)
-    image = sizes.packed(plan.features, sizes.all_rows, plan.rounds) * sizes.bytes
-    for images in range(c.batch.extent, 1, -1):
-        others = sizes.others // c.batch.extent * (c.batch.extent // images)
-        columns = max(1, panels * others // wanted) * panel
-        sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.sum_bytes if plan.staged else 0
-        fits = images * image <= LHS_BYTES() and images * sums <= STAGE_BYTES()
-        items = others * -(-panels * panel // columns)
-        if c.batch.extent % images == 0 and fits and items >= min(wanted, LEAST_ITEMS()):
-            return replace(plan, rows=sizes.all_rows, columns=min(columns, plan.columns), images=images)
-    return plan
+    others = sizes.others // c.batch.extent * math.ceil(w.rounds / whole.rounds)
+    weights_fit = c.window * whole.features * panel * sizes.bytes <= 2 * PANEL_BYTES()
+    in_place = reads_in_place(sizes, whole.features)
+    of_product = BYTES_OF_CYCLE / sizes.products_of_cycle
+    best, least_cost = None, math.inf
+    for images, rows in _parts_of_batch(sizes, several=others == c.group.extent):
+        pixels = images * rows * whole.rounds
+        packed = images * sizes.packed(whole.features, rows, whole.rounds) * sizes.bytes
+        near = pixels * whole.features * sizes.bytes <= sizes.target.l2_bytes if in_place else packed <= LHS_BYTES()
+        sums = pixels * len(w.phases) * sizes.sum_bytes if whole.staged else 0
+        # What share the weights' features, and how many parts those then have.
+        items = c.batch.extent // images * others * math.ceil(sizes.all_rows / rows)
+        most = STAGE_BYTES() // (sums * panel) if sums else panels
+        width = min(most, max(1, panels * items // wanted))
+        if not near or not width or pixels > MOST_PIXELS():
+            continue
+        parts = math.ceil(panels / width)
+        lhs = 0 if in_place else parts * packed * (c.inputs.extent // whole.features)
+        padding = rounded_up(pixels, whole.tile.rows) / pixels
+        cost = items * (sizes.weight_bytes + lhs) + work_of(c) * padding * of_product
+        if items * parts >= min(wanted, LEAST_ITEMS()) and cost < least_cost:
+            own, columns = items == c.group.extent and weights_fit, min(panels, width) * panel
+            best = replace(whole, images=images, rows=rows, columns=columns, own_weights=own)
+            least_cost = cost
+    return best
 
 
-def _fits_whole(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
-    """Whether items can be whole images, each with some output features: then none shares weights with another."""
-    c = sizes.convolved
-    one_image = c.batch.extent * math.prod(d.outputs for d in sizes.planes) == 1 and plan.rounds >= c.last.rounds
-    if not one_image or (sizes.height is not None and len(sizes.height.phases) > 1):
-        return False
-    large = sizes.weight_bytes > sizes.target.l2_bytes // 2
-    panel = c.window * plan.features * plan.tile.vectors * sizes.lanes * sizes.bytes
-    # An image that is read in place needs no buffer, only to stay in L2 for the next panel.
-    pixels = plan.rows * plan.rounds
-    near = reads_in_place(sizes, plan.features) and pixels * plan.features * sizes.bytes <= sizes.target.l2_bytes
-    has_room = (near and pixels <= MOST_PIXELS()) or plan.rows == _most_rows(sizes, plan)
-    fits = has_room and panel <= 2 * PANEL_BYTES()
-    return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS()
+def _parts_of_batch(sizes: ConvolutionSizes, *, several: bool) -> Iterator[tuple[int, int]]:
+    """Yield images and rows that an item may have: `several` whole images, or a part of one."""
+    batch, rows = sizes.convolved.batch.extent, sizes.all_rows
+    if several:
+        yield from ((images, rows) for images in range(batch, 1, -1) if batch % images == 0)
+    yield from ((1, some) for some in dict.fromkeys(math.ceil(rows / blocks) for blocks in range(1, rows + 1)))
 
 
 def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:

@@ -336,7 +336,7 @@ PROGRAMS: dict[str, Program] = {
     "channels-first": Product(three_convolutions, (whole(1, 4, 8, 8), whole(4, 4, 3, 3))),
     "convolution-few": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 3))),
     "convolution-deep": Product(convolved(), (whole(1, 9, 9, 64), whole(3, 3, 64, 16))),
-    "convolution-wide": Product(convolved(0), (whole(1, 5, 5, 8), whole(1, 1, 8, 300))),
+    "convolution-wide": Product(convolved(1), (whole(1, 3, 3, 8), whole(1, 1, 8, 300))),
     "convolution-dilated": Product(convolved(2, lhs_dilation=2), (whole(1, 8, 8, 8), whole(3, 3, 8, 16))),
     "convolution-of-bytes": Product(
         convolved(), (whole(2, 9, 12, 8).astype(np.int8), whole(3, 3, 8, 24).astype(np.int8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -503,12 +504,18 @@ def test_what_follows_is_one_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "kind"), [("f32", 5, "contraction"), ("f32", 6, "convolution"), ("s8", 6, "contraction")]
+    ("name", "size", "outputs", "kind"),
+    [
+        ("f32", 5, 16, "contraction"),
+        ("f32", 6, 16, "convolution"),
+        ("f32", 6, 17, "contraction"),
+        ("s8", 6, 16, "contraction"),
+    ],
 )
-def test_one_element_windows(name: str, size: int, kind: str) -> None:
-    """They are products of matrices, but share the code of convolutions where there are many of them."""
+def test_one_element_windows(name: str, size: int, outputs: int, kind: str) -> None:
+    """They are products of matrices, but share the code of convolutions where many pixels have fewer features."""
     b = sx.XlaBuilder("test")
-    x, w = b.parameter(0, sx.Shape(name, (1, size, size, 16))), b.parameter(1, sx.Shape(name, (1, 1, 16, 24)))
+    x, w = b.parameter(0, sx.Shape(name, (1, size, size, 16))), b.parameter(1, sx.Shape(name, (1, 1, 16, outputs)))
     executable = sx.compile(b.build(sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)))
     assert f"@{kind}_0" in executable.ir("kernels")
     rng = np.random.default_rng(0)
@@ -575,3 +582,31 @@ def test_results_do_not_depend_on_threads(threads: int) -> None:
     computation = b.build(root)
     one = sx.compile(computation, options=sx.CompileOptions(num_threads=1))(x, w)
     np.testing.assert_array_equal(sx.compile(computation, options=sx.CompileOptions(num_threads=threads))(x, w), one)
+
+
+@pytest.mark.parametrize(
+    ("window", "features", "kinds"),
+    [
+        (2, 128, {""}),
+        (3, 86, {"added"}),
+        (4, 4096, {"added"}),  # in parts, of fewer features
+        (1024, 16, {"added"}),
+        (16384, 2, {"added"}),
+        (16385, 2, {"compensated"}),
+    ],
+)
+def test_long_sums(window: int, features: int, kinds: set[str]) -> None:
+    """Of equal numbers, whose rounding errors all have the same sign: in one running sum the longest is some 1e-4 off.
+
+    Oracle: the exact sum.
+    """
+    b = sx.XlaBuilder("long")
+    x, w = b.parameter(0, sx.f32[1, window + 7, features]), b.parameter(1, sx.f32[window, features, 16])
+    numbers = sx.ConvDimensionNumbers.of("NWC", "WIO", "NWC")
+    executable = sx.compile(b.build(sx.conv_with_general_dimensions(x, w, (1,), "VALID", numbers)))
+    names = re.findall(r"@stablexla_(?:sum|add)_pixels_\w*", executable.ir("buffers"))
+    assert {"".join(re.findall("_in_([a-z]*)_blocks", name)) for name in names} == kinds
+    tenth = np.float32(0.1)
+    sums = executable(np.full(x.shape.dimensions, tenth), np.full(w.shape.dimensions, tenth))
+    exact = window * features * float(tenth) ** 2
+    np.testing.assert_allclose(sums.astype(np.float64), exact, rtol=100 * 2.0**-24)
