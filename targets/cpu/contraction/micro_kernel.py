@@ -22,13 +22,20 @@ from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 class PackedOperand:
     """Packed panels of an operand: a buffer, the first panel's offset, and the stride between panels.
 
-    `ahead` tells the prefetch: from which offset on, and how many elements for each step of k.
+    `ahead` tells the prefetch: from which offset on, and how many elements for each step of k. A lhs that is read in
+    place has a distance of `row` elements between rows, in which steps of k are contiguous; 0 is a packed one.
     """
 
     buffer: Value
     at: Index
     stride: Index = 0
     ahead: tuple[Index, Index] = (0, 0)
+    row: Index = 0
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether these are panels."""
+        return cg.known(self.row) == 0
 
 
 @dataclass(frozen=True)
@@ -54,43 +61,52 @@ def call_micro_kernel(
     rhs: PackedOperand,
     steps: Index,
     to: SumsDestination,
-    size: tuple[Index, Index] | None = None,
+    size: tuple[Index, Index],
+    *,
+    all_stored: bool = False,
 ) -> None:
     """Call the micro-kernel: the sums of one register tile over `steps` of k, stored row by row.
 
     Args:
-        size: rows and columns to store, at least one of each; more than the tile has means the whole tile.
+        size: rows and columns that there are, at least one of each; more than the tile has means the whole tile.
+        all_stored: whether there is room for the others, too.
     """
-    all_of_it = (tile.rows, tile.vectors * cg.lanes_of(to.buffer.element))
-    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
-    functions.call(_MicroKernel(tile), [lhs.buffer, rhs.buffer, to.buffer], numbers)
+    stored = (tile.rows, tile.vectors * cg.lanes_of(to.buffer.element)) if all_stored else size
+    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *stored, to.at, to.stride, to.add]
+    if not lhs.is_packed:
+        numbers += [lhs.row, size[0]]
+    functions.call(_MicroKernel(tile, in_place=not lhs.is_packed), [lhs.buffer, rhs.buffer, to.buffer], numbers)
 
 
 @dataclass(frozen=True)
 class _MicroKernel(SharedFunction):
     rolled = True
     tile: RegisterTile
+    in_place: bool
 
     @property
     def name(self) -> str:
-        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}"
+        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}{'_in_place' * self.in_place}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
-        a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
+        a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add, *of_rows = numbers
         tile, lanes = self.tile, cg.lanes_of(a.element)
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         starts = [at + stride * r for r in range(tile.rows)]
         for start in starts:  # in flight while the sums accumulate
             cg.prefetch(out, start, write=True)
-        width = tile.vectors * lanes
+        width, lines = tile.vectors * lanes, [a_at + r for r in range(tile.rows)]
+        if self.in_place:
+            row, there = of_rows  # rows beyond the last repeat it
+            lines = [a_at + cg.minimum(there - 1, r) * row for r in range(tile.rows)]
         # Blocks of k are at most so deep, see `contraction`.
         with cg.loop(
             0, count, 1, [cg.constant(0, cg.vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM()
         ) as k:
-            left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
+            left, right = k.iv * (1 if self.in_place else tile.rows), k.iv * width + b_at
             cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
-            factors = [cg.load(a, left + r) for r in range(tile.rows)]
+            factors = [cg.load(a, left + line) for line in lines]
             vectors = [cg.load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
             k.yields(*multiply_add(tile, factors.__getitem__, vectors.__getitem__, k.args))
         more = add.ne(0)
@@ -118,22 +134,26 @@ def call_macro_kernel(
 ) -> None:
     """Call the macro-kernel: the sums of a block of (rows, columns, steps of k), stored row by row."""
     numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
-    functions.call(_MacroKernel(tile), [lhs.buffer, rhs.buffer, to.buffer], numbers)
+    if not lhs.is_packed:
+        numbers.append(lhs.row)
+    functions.call(_MacroKernel(tile, in_place=not lhs.is_packed), [lhs.buffer, rhs.buffer, to.buffer], numbers)
 
 
 @dataclass(frozen=True)
 class _MacroKernel(SharedFunction):
     rolled = True
     tile: RegisterTile
+    in_place: bool
 
     @property
     def name(self) -> str:
-        return f"stablexla_sum_block_{self.tile.rows}x{self.tile.vectors}"
+        return f"stablexla_sum_block_{self.tile.rows}x{self.tile.vectors}{'_in_place' * self.in_place}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
-        a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
-        left, right = PackedOperand(a, a_at, a_stride), PackedOperand(b, b_at, b_stride)
+        a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add, *more = numbers
+        left = PackedOperand(a, a_at, a_stride, row=more[0] if self.in_place else 0)
+        right = PackedOperand(b, b_at, b_stride)
 
         def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             target = SumsDestination(out, at + row * stride + column, stride, add)
@@ -164,7 +184,7 @@ def macro_kernel_loops(
             # While a B panel is reused for all rows, the next one is prefetched.
             soon = panel + rhs.stride + i.iv * ahead * size[2]
             left, right = (
-                PackedOperand(lhs.buffer, i.iv * lhs.stride + lhs.at),
+                PackedOperand(lhs.buffer, i.iv * lhs.stride + lhs.at, row=lhs.row),
                 PackedOperand(rhs.buffer, panel, 0, (soon, ahead)),
             )
             one(left, right, i.iv * tile.rows, j.iv * width)

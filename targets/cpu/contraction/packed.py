@@ -43,6 +43,7 @@ class PackedPlan:
         group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
         panels: B panels that one item of the packing phase packs.
         parts: split-K: parts of k, each summed by other items; a last phase adds up their partial sums.
+        in_place: whether lhs is read as it lies, not packed.
     """
 
     tile: RegisterTile
@@ -52,6 +53,7 @@ class PackedPlan:
     group: int = 0
     panels: int = 8
     parts: int = 1
+    in_place: bool = False
 
 
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
@@ -61,7 +63,7 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
 
 class _Blocking(Blocking):
     def __init__(self, c: Contraction, plan: PackedPlan, target: CpuTarget, functions: SharedFunctions) -> None:
-        self.element, self.functions = accumulator_type(c), functions
+        self.element, self.functions, self.in_place = accumulator_type(c), functions, plan.in_place
         lanes = max(1, target.vector_bits // cg.bits_of(self.element))
         panels = plan.group // (plan.tile.vectors * lanes) if plan.group else plan.panels
         blocks = (plan.depth, plan.rows, plan.columns, panels)
@@ -95,7 +97,10 @@ class _Item(GemmItem):
         super().__init__(blocking, scene, packed)
         self.functions = blocking.functions
         tiles = math.ceil(math.ceil(self.c.m.extent / blocking.tile.rows) / blocking.row_blocks)
-        self.lhs = cg.alloca(blocking.lhs_panels.size(tiles), scene.compute)
+        if not blocking.in_place:
+            self._lhs = PackedOperand(
+                cg.alloca(blocking.lhs_panels.size(tiles), scene.compute), 0, blocking.lhs_panels.stride
+            )
         # Sums without an epilogue, or not yet ready for it, are stored in place, row by row.
         self.finished = blocking.parts > 1 or scene.keeping_is_writing
         self.in_rows = self.c.n.c == 1
@@ -106,10 +111,13 @@ class _Item(GemmItem):
     def pack_lhs(self, at: Index, rows: Value, steps: Value) -> None:
         c, b = self.c, self.blocking
         a, steps = self.scene.inputs[c.a.number], steps // b.pieces
+        if b.in_place:
+            self._lhs = PackedOperand(a, at, c.m.a * b.tile.rows, row=c.m.a)
+            return
         for piece in range(b.pieces):
             start = at + piece * (c.k.extent // b.pieces * c.k.a)
             source = PackingSource(a, start, c.m.a, c.k.a, rows, steps, deep=b.is_deep)
-            to = PackedOperand(self.lhs, steps * (piece * b.tile.rows))
+            to = PackedOperand(self._lhs.buffer, steps * (piece * b.tile.rows))
             pack_operand(self.functions, b.lhs_panels, source, c.a.conversion, to)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
@@ -151,14 +159,11 @@ class _Item(GemmItem):
             # Emitted even where tiles divide the rows: a loop of constant trip count would be unrolled.
             rows = cg.minimum(size[0] - row, tile.rows)
             prefetch_tile(scene, tile, frame, place, rows)
-            call_micro_kernel(self.functions, tile, left, right, size[2], spill)
-            self.write_spilled(frame, place, rows, size[1] - column, sums)
+            columns = size[1] - column
+            call_micro_kernel(self.functions, tile, left, right, size[2], spill, (rows, columns), all_stored=True)
+            self.write_spilled(frame, place, rows, columns, sums)
 
         macro_kernel_loops(tile, scene.lanes, self._lhs, rhs, size, one)
-
-    @property
-    def _lhs(self) -> PackedOperand:
-        return PackedOperand(self.lhs, 0, self.blocking.lhs_panels.stride)
 
 
 # ---- factors ---------------------------------------------------------------------------------------------------------

@@ -59,6 +59,10 @@ PART_STEPS = Gate("contraction.part-steps", 4, eager=1)
 ROWS_LHS_BYTES = Gate("contraction.rows-lhs-bytes", 64 << 10, eager=64)
 # Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
 DOTS_LHS_BYTES = Gate("contraction.dots-lhs-bytes", 176 << 10, eager=64)
+# The most columns of an item that reads lhs as it lies; with more, packing it is a small part of the work.
+READ_COLUMNS = Gate("contraction.read-columns", 512, eager=32)
+# The L2 cache: bytes of a way, ways, bytes of a line.
+L2_WAY, L2_WAYS, LINE = 64 << 10, 8, 64
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = Gate("contraction.most-blocks", 128, eager=2)
 # Multiply-adds of narrow elements below which packing costs more than it saves.
@@ -370,7 +374,18 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     alone = (row_blocks == 1 and c.b.number not in c.kernel.lasting and not far) or rhs_bytes > target.shared_bytes
     panels = FAR_PANELS() if far and row_blocks == 1 else PANELS()
     group = own if alone else 0
-    return PackedPlan(tile, depth, rows, columns, group, panels, parts)
+    return PackedPlan(tile, depth, rows, columns, group, panels, parts, _reads_rows(sizes, rows, columns, depth))
+
+
+def _reads_rows(sizes: _Sizes, rows: int, columns: int, depth: int) -> bool:
+    """Whether lhs is read as it lies, for few columns: contiguous along k, in rows that share no lines of L2."""
+    c = sizes.contraction
+    stored = not c.a.conversion and c.a.element == accumulator_type(c) and c.a.factor is None and c.b.factor is None
+    if columns > READ_COLUMNS() or c.k.a != 1 or not stored:
+        return False
+    row, block = c.m.a * sizes.bytes, depth * sizes.bytes
+    apart = L2_WAY // math.gcd(row, L2_WAY)  # rows that begin on lines of their own
+    return 2 * rows * block <= min(sizes.target.l2_bytes, apart * max(block, LINE) * L2_WAYS)
 
 
 def _packed_tile(sizes: _Sizes) -> RegisterTile:

@@ -89,6 +89,7 @@ ROWS: dict[str, Row] = {
     "contraction.panels": Row("product-tall", 3, "eager"),
     "contraction.part-bytes": Row("product-deep", 43201),
     "contraction.part-steps": Row("few-rows", 26, "usual+contraction.part-bytes=64"),
+    "contraction.read-columns": Row("product", 64, "usual+contraction.short-depth=1+contraction.small-bytes=1"),
     "contraction.rhs-bytes": Row("product-turned", 12000),
     "contraction.rows-lhs-bytes": Row("product-deep", 28800),
     "contraction.short-depth": Row("product", 50),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.contraction import strategy as contraction
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
@@ -204,6 +205,33 @@ def test_any_order_of_dimensions(equation: str, size: str) -> None:
         sizes |= {"d": 40, "k": 65, "m": 50, "n": 67, "q": 34, "c": 19, "j": 11}
     letters = {x for x in equation if x.isalpha()}
     check_dot(equation, **{x: sizes[x] for x in letters})
+
+
+@pytest.mark.parametrize("m", [33, 100, 131])
+@pytest.mark.parametrize(("k", "n", "reads"), [(300, 70, True), (520, 512, True), (300, 513, True), (4096, 70, False)])
+def test_lhs_in_place(m: int, k: int, n: int, reads: bool) -> None:
+    """Its rows are read as they lie unless they share lines of L2, also the last ones; the same bits as packed.
+
+    Oracle: float64.
+    """
+    rng = np.random.default_rng(m)
+    x, y, bias = (rng.normal(size=size).astype(np.float32) for size in ((m, k), (k, n), (n,)))
+    b = sx.XlaBuilder("product")
+    lhs, rhs, more = (b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((x, y, bias)))
+    product = sx.dot(lhs, rhs)
+    computation = b.build(sx.tuple([product, sx.tanh(sx.add(product, more, broadcast_dimensions=(1,)))]))
+    results = []
+    for columns in (1, 1000):
+        choices = f"usual+contraction.short-depth=1+contraction.small-bytes=1+contraction.read-columns={columns}"
+        choices += "+machine.l2-bytes=2097152"
+        executable = sx.compile(computation, options=sx.CompileOptions(choices=choices, vector_bits=256))
+        assert ("_in_place_" in executable.ir("buffers")) == (reads and columns > 1)
+        results.append(executable(x, y, bias))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    exact = x.astype(np.float64) @ y
+    np.testing.assert_allclose(results[0][0], exact, atol=2e-6 * k**0.5 * 4)
+    np.testing.assert_allclose(results[0][1], np.tanh(exact + bias), atol=2e-6 * k**0.5 * 4)
 
 
 def test_long_outer_sums_in_blocks() -> None:
