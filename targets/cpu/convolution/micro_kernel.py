@@ -194,7 +194,7 @@ class PixelMicroKernel(SharedFunction):
         step = lanes if self.across else 1
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         kinds: dict[str, type[_Blocks]] = {"added": _AddedBlocks, "compensated": _CompensatedBlocks}
-        blocks = kinds[self.blocks](out, len(places), zero) if self.blocks else None
+        blocks = kinds[self.blocks](len(places), zero) if self.blocks else None
         with cg.loop(0, count, tile.rows) as iteration:
             at = iteration.iv if more else cg.maximum(cg.minimum(iteration.iv, count - tile.rows), 0)
             starts = [offset_at(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
@@ -205,8 +205,9 @@ class PixelMicroKernel(SharedFunction):
             def place(r: int, v: int, at: Value = at) -> Value:
                 return (at + r) * out_stride + out_at + v * lanes
 
-            to = [place(r, v) for r, v in places]
-            inits = blocks.begin(to, more) if blocks else [cg.load(out, at, lanes) if more else zero for at in to]
+            inits = [cg.load(out, place(r, v), lanes) if more else zero for r, v in places]
+            if blocks is not None:
+                inits = blocks.begin(inits)
             with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
                 a, b = (offset_at(taps, window.iv * 2 + side) for side in (0, 1))
                 rows, line = [start + a for start in starts], b + weights_at
@@ -234,8 +235,9 @@ class PixelMicroKernel(SharedFunction):
                     return k.results
 
                 window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
-            for at, value in zip(to, blocks.results(window.results) if blocks else window.results, strict=True):
-                cg.store(value, out, at)
+            results = window.results if blocks is None else blocks.results(window.results)
+            for (r, v), value in zip(places, results, strict=True):
+                cg.store(value, out, place(r, v))
 
 
 class _Blocks(ABC):
@@ -244,12 +246,13 @@ class _Blocks(ABC):
     Carried are the vectors of a block's sums, and the number of products in them.
     """
 
-    def __init__(self, out: Value, count: int, zero: Value) -> None:
-        self.out, self.count, self.zero, self.lanes = out, count, zero, zero.lanes
+    def __init__(self, count: int, zero: Value) -> None:
+        self.zero, self.size, self.lanes = zero, count * zero.lanes, zero.lanes
+        self.block = cg.alloca(self.size, zero.element)
 
     @abstractmethod
-    def begin(self, to: list[Value], more: bool) -> list[Value]:
-        """Start a tile, whose sums are stored to places of `out`, or added to what is there; return what is carried."""
+    def begin(self, sums: list[Value]) -> list[Value]:
+        """Start a tile from sums, and return what is carried."""
 
     @abstractmethod
     def take(self, values: Sequence[Value]) -> None:
@@ -278,20 +281,25 @@ class _Blocks(ABC):
 
 
 class _AddedBlocks(_Blocks):
-    """Blocks that are added where the sums are stored, as products of matrices do it."""
+    """Blocks that are added one after the other, as products of matrices do it.
 
-    def begin(self, to: list[Value], more: bool) -> list[Value]:
-        self._to = to
-        for at in () if more else to:
-            cg.store(self.zero, self.out, at)
-        return [*[self.zero] * self.count, cg.index(0)]
+    Near at hand, not where the sums are stored: lines of a large result are on their way meanwhile.
+    """
+
+    def begin(self, sums: list[Value]) -> list[Value]:
+        for number, value in enumerate(sums):
+            cg.store(value, self.block, number * self.lanes)
+        return [*[self.zero] * len(sums), cg.index(0)]
 
     def take(self, values: Sequence[Value]) -> None:
-        for at, value in zip(self._to, values, strict=True):
-            cg.store(cg.load(self.out, at, self.lanes) + value, self.out, at)
+        for number, value in enumerate(self._added(values)):
+            cg.store(value, self.block, number * self.lanes)
 
     def results(self, carried: Sequence[Value]) -> list[Value]:
-        return [cg.load(self.out, at, self.lanes) + value for at, value in zip(self._to, carried[:-1], strict=True)]
+        return self._added(carried[:-1])
+
+    def _added(self, values: Sequence[Value]) -> list[Value]:
+        return [cg.load(self.block, number * self.lanes, self.lanes) + value for number, value in enumerate(values)]
 
 
 class _CompensatedBlocks(_Blocks):
@@ -300,15 +308,13 @@ class _CompensatedBlocks(_Blocks):
     They go through a buffer, in a loop over the tile's vectors: written out they would be most of the micro-kernel.
     """
 
-    def __init__(self, out: Value, count: int, zero: Value) -> None:
-        super().__init__(out, count, zero)
-        self.size = count * zero.lanes
+    def __init__(self, count: int, zero: Value) -> None:
+        super().__init__(count, zero)
         self.sums = CompensatedSums.make(self.size, zero.element)
-        self.block = cg.alloca(self.size, zero.element)
 
-    def begin(self, to: list[Value], more: bool) -> list[Value]:
+    def begin(self, sums: list[Value]) -> list[Value]:
         self.sums.clear_all(self.size, self.lanes)
-        return [*([cg.load(self.out, at, self.lanes) for at in to] if more else [self.zero] * self.count), cg.index(0)]
+        return [*sums, cg.index(0)]
 
     def take(self, values: Sequence[Value]) -> None:
         for number, value in enumerate(values):
