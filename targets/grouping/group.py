@@ -38,6 +38,8 @@ FACTOR = "stablexla.factor"
 LONGEST_ROW = Gate("group.longest-row", 1 << 15, eager=2)
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
+# The most operations that read a product's results in several ways, and meet again.
+MOST_AHEAD = 10
 # Integer operations of one instruction each; PLAIN_IN_ONE of them count as one operation. The rounds of a random
 # generator, over a hundred of them, need five registers; split into kernels they go through memory (jax.random.bits).
 PLAIN = frozenset(
@@ -258,6 +260,31 @@ class BlockGrouping:
         users = (user for member in home.members for result in member.results for user in users_of(result))
         return self._reads_in_place(op, home) and all(within(user, inside) for user in users)
 
+    def _meets_again(self, op: ir.Operation, home: Group) -> bool:
+        """Whether a few operations that may join a product after `op` leave it one result, as in x * logistic(x)."""
+        inside = dict.fromkeys([*home.members, op])
+        while len(inside) < min(len(home.members) + MOST_AHEAD, MOST_OPERATIONS):
+            out = [each for each in inside if any(not within(u, {*inside}) for r in each.results for u in users_of(r))]
+            if len(out) == 1:
+                return self._reads_in_place(op, home)
+            users = (user for each in out for result in each.results for user in users_of(result))
+            found = next((user for user in users if user not in inside and self._may_follow(user, inside, home)), None)
+            if found is None:
+                return False
+            inside[found] = None
+        return False
+
+    def _may_follow(self, op: ir.Operation, inside: dict[ir.Operation, None], home: Group) -> bool:
+        """Whether an operation computes each element from those of `inside`, and from what does not depend on these."""
+        if op.block != self._block or classify(op) is not Kind.MAP or not is_generic(op):
+            return False
+        loops, makers = self._loops(op), self._makers(op)
+        read = [number for number, maker in enumerate(makers) if maker in inside]
+        if loops.extents != home.domain or any(loops.maps[number] != loops.identity for number in read):
+            return False
+        above = self._groups_above(maker for maker in self._needs(op) if maker not in inside)
+        return not any(made is home or made.before >> home.number & 1 for made in above)
+
     def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         if home.kind is Kind.ROW_REDUCTION:
             return self._fits_rows(op, loops, home)
@@ -265,7 +292,7 @@ class BlockGrouping:
             return False
         if home.kind is Kind.MAP:
             return self._reads_in_place(op, home)
-        return home.kind in SUMS_OF_PRODUCTS and self._absorbs(op, home)
+        return home.kind in SUMS_OF_PRODUCTS and (self._absorbs(op, home) or self._meets_again(op, home))
 
     def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         """Match a map over all elements, or over the rows, of a row group."""

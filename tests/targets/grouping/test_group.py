@@ -8,7 +8,7 @@ import mlir.ir as ir
 import pytest
 
 from stablexla.lowering.support.operations import body_of, defining, main_of, walk
-from stablexla.targets.grouping.group import GROUP, LONGEST_ROW, MOST_OPERATIONS, blocks_of
+from stablexla.targets.grouping.group import GROUP, LONGEST_ROW, MOST_AHEAD, MOST_OPERATIONS, blocks_of
 from stablexla.targets.grouping.loops import is_generic
 from tests.fuzz.generate import FOUNDATION, draw
 from tests.targets.grouping.stages import grouped
@@ -146,6 +146,52 @@ class TestProducts:
         dimensions = "batching_dims = [0] x [0], contracting_dims = [2] x [1]"
         body = f"%0 = stablehlo.dot_general %x, %y, {dimensions} : ({x}, {y}) -> {made}"
         assert kinds(main(f"%x: {x}, %y: {y}", body, f"%0 : {made}")) == [("contraction", ["addf"])]
+
+
+class TestAfterProducts:
+    """Operations on a product's results join it where they leave it one result."""
+
+    X, Y, Z = "tensor<40x30xf32>", "tensor<30x40xf32>", "tensor<40x40xf32>"
+
+    def kinds(self, body: str, result: str = "%9") -> list[tuple[str, list[str]]]:
+        z, types = self.Z, f"({self.X}, {self.Y}) -> {self.Z}"
+        body = f"%0 = stablehlo.dot %x, %y : {types}\n{body.replace('@', f': {z}')}"
+        return kinds(main(f"%x: {self.X}, %y: {self.Y}, %z: {z}", body, f"{result} : {z}"))
+
+    def test_two_ways_that_meet(self) -> None:
+        body = "%1 = stablehlo.sine %0 @\n%9 = stablehlo.multiply %0, %1 @"
+        ((kind, names),) = self.kinds(body)
+        assert kind == "contraction"
+        assert names[-1] == "mulf"
+
+    def test_ways_of_several_operations(self) -> None:
+        body = (
+            "%1 = stablehlo.negate %0 @\n%2 = stablehlo.add %0, %z @\n%3 = stablehlo.abs %1 @\n"
+            "%4 = stablehlo.multiply %2, %0 @\n%9 = stablehlo.maximum %3, %4 @"
+        )
+        assert [kind for kind, _ in self.kinds(body)] == ["contraction"]
+
+    @pytest.mark.parametrize(("more", "groups"), [(0, 1), (1, 2)])
+    def test_as_many_as_are_looked_at(self, more: int, groups: int) -> None:
+        steps = MOST_AHEAD - 2 + more
+        chain = "".join(f"%s{n + 1} = stablehlo.negate %s{n} @\n" for n in range(steps)).replace("%s0 @", "%0 @")
+        assert len(self.kinds(f"{chain}%9 = stablehlo.multiply %0, %s{steps} @")) == groups
+
+    def test_a_way_through_another_kernel(self) -> None:
+        """A residual: the sum needs the second product, and that the first one's activation."""
+        body = "%1 = stablehlo.abs %0 @\n%2 = stablehlo.dot %1, %z @\n%9 = stablehlo.add %0, %2 @"
+        found = self.kinds(body.replace("dot %1, %z @", f"dot %1, %z : ({self.Z}, {self.Z}) -> {self.Z}"))
+        assert found == [("contraction", ["addf"]), ("loop", ["absf"]), ("contraction", ["addf", "addf"])]
+
+    def test_ways_at_other_places(self) -> None:
+        body = "%1 = stablehlo.abs %0 @\n%2 = stablehlo.reverse %1, dims = [0] @\n%9 = stablehlo.add %0, %2 @"
+        assert self.kinds(body)[0] == ("contraction", ["addf"])
+
+    def test_ways_that_stay_apart(self) -> None:
+        """Both are results: the product would have two."""
+        body = "%1 = stablehlo.abs %0 @\n%2 = stablehlo.sine %0 @\n"
+        body += f"%3 = stablehlo.dot %1, %2 : ({self.Z}, {self.Z}) -> {self.Z}\n%9 = stablehlo.negate %3 @"
+        assert self.kinds(body)[0] == ("contraction", ["addf"])
 
 
 class TestOrder:
