@@ -282,7 +282,7 @@ class ImplicitGemmItem(ConvolutionItem):
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
         blocks: Literal["added", "compensated"] | None = None
         if products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain:
-            blocks = "added" if products <= MOST_BLOCKS() * BLOCK() else "compensated"
+            blocks = "added" if products * self.weights.parts <= MOST_BLOCKS() * BLOCK() else "compensated"
         return PixelMicroKernel(self.plan.tile, units, more, blocks, prefetches=self._prefetches())
 
     def _prefetches(self) -> bool:

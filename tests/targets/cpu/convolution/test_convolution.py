@@ -591,8 +591,9 @@ def test_results_do_not_depend_on_threads(threads: int) -> None:
         (3, 86, {"added"}),
         (4, 4096, {"added"}),  # in parts, of fewer features
         (1024, 16, {"added"}),
-        (16384, 2, {"added"}),
-        (16385, 2, {"compensated"}),
+        (4097, 4, {"compensated"}),
+        (16384, 1, {"added"}),
+        (16385, 1, {"compensated"}),
     ],
 )
 def test_long_sums(window: int, features: int, kinds: set[str]) -> None:
