@@ -48,7 +48,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
     "3x3": (convolved(then=relu), (numbers(2, 6, 7, 5), numbers(3, 3, 5, 12, seed=1))),
     "3x3-first": (convolved(FIRST), (numbers(2, 5, 6, 7), numbers(9, 5, 3, 3, seed=1))),
     "strided": (convolved(strides=(2, 2)), (numbers(1, 9, 8, 16), numbers(3, 3, 16, 8, seed=1))),
-    "1x1": (convolved(padding=((0, 0), (0, 0))), (numbers(1, 8, 9, 16), numbers(1, 1, 16, 20, seed=1))),
+    "1x1": (convolved(padding=((0, 0), (0, 0))), (numbers(1, 8, 9, 20), numbers(1, 1, 20, 16, seed=1))),
     "dilated": (
         convolved(dilations=((1, 1), (2, 2)), padding=((2, 2), (1, 0))),
         (numbers(1, 8, 9, 4), numbers(3, 3, 4, 8, seed=1)),
