@@ -4,7 +4,7 @@
     python -m benchmarks.pytorch --only 'resnet50|bert' --engines stablexla,frozen,inductor,onnxruntime,openvino
 
 Models in bf16 have a page of their own, of a processor with instructions for it: `--only bf16`, and
-`--markdown docs/pytorch_models_bf16.md`.
+`--markdown docs/pytorch_models_bf16.md`; so have f32 models with frozen weights on such a processor.
 
 Each model has random weights in its published size, and each engine a process of its own, with empty caches and all
 processors. Engines are `stablexla`, which is `torch.compile(model, backend="stablexla")`, `exported`, which is
@@ -321,6 +321,8 @@ def page(made: Sequence[Row]) -> str:
     processor = describe_machine([], None)
     command = "python -m benchmarks.pytorch --json FILE --markdown"
     title = " in bf16" if all(row.name.endswith(", bf16") for row in made) else ""
+    if {what for row in made for what in row.outcomes if what in OUTCOMES} == {"frozen"}:
+        title += ", with frozen weights"
     parts = [HEAD.format(title=title, torch=torch.__version__.partition("+")[0], cores=processor["cores used"],
                          command=command, **processor).rstrip()]  # fmt: skip
     right = sum({row.outcomes.get(what, "right") for what in OUTCOMES} == {"right"} for row in made)

@@ -20,6 +20,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/pytorch_operators",
         "docs/pytorch_models",
         "docs/pytorch_models_bf16",
+        "docs/pytorch_models_frozen",
         "docs/interop_formats",
         "docs/shapes",
         "docs/interop",
