@@ -4,7 +4,8 @@
     python -m benchmarks.pytorch --only 'resnet50|bert' --engines stablexla,frozen,inductor,onnxruntime,openvino
 
 Models in bf16 have a page of their own, of a processor with instructions for it: `--only bf16`, and
-`--markdown docs/pytorch_models_bf16.md`; so have f32 models with frozen weights on such a processor.
+`--markdown docs/pytorch_models_bf16.md`; so have models with frozen weights on such a processor: `--engines
+frozen,onnxruntime,openvino`, and `--markdown docs/pytorch_models_frozen.md`.
 
 Each model has random weights in its published size, and each engine a process of its own, with empty caches and all
 processors. Engines are `stablexla`, which is `torch.compile(model, backend="stablexla")`, `exported`, which is

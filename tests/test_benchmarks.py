@@ -137,6 +137,9 @@ def test_models_of_pytorch(tmp_path: Path) -> None:
     assert "1 of 2 models are right" in text
     assert "eager 3.00, openvino 2.00, best 2.00" in text
     assert "- vae, training: losses [2.0], not [1.0]" in text
+    assert text.startswith("# PyTorch's models\n")
+    frozen = pytorch.page([pytorch.Row("vae, bf16", {"frozen": "right", "openvino": "right"})])
+    assert frozen.startswith("# PyTorch's models in bf16, with frozen weights\n")
 
 
 def test_a_program_without_its_library_is_left_out(capsys: Any):

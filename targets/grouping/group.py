@@ -38,7 +38,7 @@ FACTOR = "stablexla.factor"
 LONGEST_ROW = Gate("group.longest-row", 1 << 15, eager=2)
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
-# The most operations that read a product's results in several ways, and meet again.
+# The most operations of the paths from a product's results that reconverge.
 MOST_AHEAD = 10
 # Integer operations of one instruction each; PLAIN_IN_ONE of them count as one operation. The rounds of a random
 # generator, over a hundred of them, need five registers; split into kernels they go through memory (jax.random.bits).
@@ -234,10 +234,12 @@ class BlockGrouping:
         second = home if other is None else other
         makers = dict.fromkeys(maker for op in operations for maker in self._needs(op))
         outside = [m for m in makers if (made := self._of.get(m)) is not home and made is not second]
-        return any(
-            made is home or (made is not other and made.before >> home.number & 1)
-            for made in self._groups_above(outside)
-        )
+        return self._reaches(outside, home, other)
+
+    def _reaches(self, makers: Iterable[ir.Operation], home: Group, other: Group | None = None) -> bool:
+        """Whether operations belong to `home` or depend on it, other than through `other`."""
+        above = self._groups_above(makers)
+        return any(made is home or (made is not other and made.before >> home.number & 1) for made in above)
 
     def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> bool:
         if home.closed or home.size >= MOST_OPERATIONS or self._outside_path([op], home):
@@ -260,21 +262,24 @@ class BlockGrouping:
         users = (user for member in home.members for result in member.results for user in users_of(result))
         return self._reads_in_place(op, home) and all(within(user, inside) for user in users)
 
-    def _meets_again(self, op: ir.Operation, home: Group) -> bool:
+    def _reconverges(self, op: ir.Operation, home: Group) -> bool:
         """Whether a few operations that may join a product after `op` leave it one result, as in x * logistic(x)."""
-        inside = dict.fromkeys([*home.members, op])
-        while len(inside) < min(len(home.members) + MOST_AHEAD, MOST_OPERATIONS):
-            out = [each for each in inside if any(not within(u, {*inside}) for r in each.results for u in users_of(r))]
-            if len(out) == 1:
-                return self._reads_in_place(op, home)
-            users = (user for each in out for result in each.results for user in users_of(result))
-            found = next((user for user in users if user not in inside and self._may_follow(user, inside, home)), None)
-            if found is None:
+        path = [*home.members, op]
+        most = min(len(home.members) + MOST_AHEAD, MOST_OPERATIONS)
+        while self._reads_in_place(op, home) and len(path) < most:
+            inside = {*path}
+            uses = [(each, user) for each in path for result in each.results for user in users_of(result)]
+            live = {each: user for each, user in uses if not within(user, inside)}
+            if len(live) == 1:
+                return True
+            found = [user for each, user in uses if each in live and user not in inside]
+            following = next((user for user in found if self._may_follow(user, inside, home)), None)
+            if following is None:
                 return False
-            inside[found] = None
+            path.append(following)
         return False
 
-    def _may_follow(self, op: ir.Operation, inside: dict[ir.Operation, None], home: Group) -> bool:
+    def _may_follow(self, op: ir.Operation, inside: set[ir.Operation], home: Group) -> bool:
         """Whether an operation computes each element from those of `inside`, and from what does not depend on these."""
         if op.block != self._block or classify(op) is not Kind.MAP or not is_generic(op):
             return False
@@ -282,8 +287,7 @@ class BlockGrouping:
         read = [number for number, maker in enumerate(makers) if maker in inside]
         if loops.extents != home.domain or any(loops.maps[number] != loops.identity for number in read):
             return False
-        above = self._groups_above(maker for maker in self._needs(op) if maker not in inside)
-        return not any(made is home or made.before >> home.number & 1 for made in above)
+        return not self._reaches((maker for maker in self._needs(op) if maker not in inside), home)
 
     def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         if home.kind is Kind.ROW_REDUCTION:
@@ -292,7 +296,7 @@ class BlockGrouping:
             return False
         if home.kind is Kind.MAP:
             return self._reads_in_place(op, home)
-        return home.kind in SUMS_OF_PRODUCTS and (self._absorbs(op, home) or self._meets_again(op, home))
+        return home.kind in SUMS_OF_PRODUCTS and (self._absorbs(op, home) or self._reconverges(op, home))
 
     def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         """Match a map over all elements, or over the rows, of a row group."""

@@ -207,19 +207,24 @@ def _run_one_by_one(module: Any, step: Step, watcher: Watcher, held: _Held) -> A
         look()
         watcher.before_pass(step, element, module)
         try:
-            if element.is_python and held.lacks(element, module):
-                pass  # as in a run that nobody watches: MLIR's passes may fold and reorder where they match nothing
-            elif element.is_python:
-                module = _run_python(module, element)
-                if watcher.verify_each is not False:
-                    _verify(module, element)
-            else:
-                _run_mlir(module, (element,), watcher.verify_each)
+            # Skipped as in a run that nobody watches: patterns that match nothing still fold and reorder constants.
+            if not (element.is_python and held.lacks(element, module)):
+                held.forget()
+                module = _run_alone(module, element, watcher)
         except (PassFailure, StablexlaError):
             watcher.failed_pass(step, element, module)
             raise
-        held.forget()
         watcher.after_pass(step, element, module)
+    return module
+
+
+def _run_alone(module: Any, element: Element, watcher: Watcher) -> Any:
+    if not element.is_python:
+        _run_mlir(module, (element,), watcher.verify_each)
+        return module
+    module = _run_python(module, element)
+    if watcher.verify_each is not False:
+        _verify(module, element)
     return module
 
 

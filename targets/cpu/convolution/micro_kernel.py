@@ -283,7 +283,7 @@ class _Blocks(ABC):
 class _AddedBlocks(_Blocks):
     """Blocks that are added one after the other, as products of matrices do it.
 
-    Near at hand, not where the sums are stored: lines of a large result are on their way meanwhile.
+    They accumulate in a buffer that stays in L1: cache lines of a large result may still be on the way from memory.
     """
 
     def begin(self, sums: list[Value]) -> list[Value]:

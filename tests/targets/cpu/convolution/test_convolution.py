@@ -611,3 +611,25 @@ def test_long_sums(window: int, features: int, kinds: set[str]) -> None:
     sums = executable(np.full(x.shape.dimensions, tenth), np.full(w.shape.dimensions, tenth))
     exact = window * features * float(tenth) ** 2
     np.testing.assert_allclose(sums.astype(np.float64), exact, rtol=100 * 2.0**-24)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+@pytest.mark.parametrize(("l2_bytes", "prefetches"), [(294911, True), (294912, False), (294913, False)])
+def test_weights_that_exceed_half_of_l2_are_prefetched(images: int, l2_bytes: int, prefetches: bool) -> None:
+    """Packed ones of a frozen network, by all items; the results are those of weights that stay in L2.
+
+    Oracle: numpy, of small integers.
+    """
+    rng = np.random.default_rng(images)
+    x = rng.integers(-4, 5, (images, 12, 12, 64)).astype(np.float32)
+    w = rng.integers(-4, 5, (3, 3, 64, 64)).astype(np.float32)  # 147,456 bytes
+    b = sx.XlaBuilder("frozen")
+    weights = b.constant(np.ascontiguousarray(np.moveaxis(w, 3, 0)))
+    numbers = sx.ConvDimensionNumbers.of("NHWC", "OHWI", "NHWC")
+    y = sx.conv_with_general_dimensions(b.parameter(0, sx.Shape("f32", x.shape)), weights, (1, 1), "VALID", numbers)
+    choices = f"usual+machine.l2-bytes={l2_bytes}+convolution.least-items=1"
+    executable = sx.compile(b.build(y), options=sx.CompileOptions(choices=choices))
+    names = re.findall(r"@stablexla_(?:sum|add)_pixels_\w*", executable.ir("buffers"))
+    assert {"_ahead" in name for name in names} == {prefetches}
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
+    np.testing.assert_array_equal(executable(x), np.einsum("nhwcij,ijco->nhwo", windows, w))
