@@ -41,6 +41,7 @@ NAVIGATION: dict[str, list[str]] = {
     ],
     "Running": [
         "docs/ahead_of_time",
+        "docs/other_languages",
         "docs/distributed",
         "docs/gpu",
         "docs/gpu_from_c",
@@ -104,6 +105,7 @@ BELOW: dict[str, list[str]] = {
         "gpu",
         "errors",
     ],
+    "examples/README": ["pjrt/README"],
     "docs/decisions/README": ["0*"],
     "docs/architecture": [
         "/stablexla/**README",

@@ -61,6 +61,8 @@ _FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
 _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
 """Seconds for which a device waits for those of other processes, which may compile meanwhile."""
+FORMATS = ("mlir", "hlo", "hlo_with_config")
+"""What a program is given in: MLIR as text, bytecode or an artifact; an HloModuleProto, also with its configuration."""
 _SAVED = "pjrt"
 """What a saved program has beside an executable's contents."""
 
@@ -75,8 +77,8 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
     Raises:
         StablexlaError: it cannot be done.
     """
-    if form != "mlir":
-        raise UnsupportedError(f"a program in the format {form!r}", hint="MLIR, as jaxlib sends it")
+    if form not in FORMATS:
+        raise UnsupportedError(f"a program in the format {form!r}", hint=f"one of {', '.join(FORMATS)}")
     how = _options(options, count)
     module = load(code, trusted=True)
     for name in _FEEDS:
@@ -196,6 +198,7 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "devices": list(how.devices),
         "num_arguments": len(plain["arguments"]),
         "takes": takes,
+        "input_types": [NUMBERS[str(spec.dtype)] for spec in function.parameters],
         "donated": _used_up(function, takes, plain),
         "output_kinds": plain["output_kinds"],
         "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],

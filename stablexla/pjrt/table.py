@@ -28,15 +28,23 @@ _MOST = 1024
 def table() -> Any:
     """Return the table, as a capsule; there is one in a process."""
     from jax._src.xla_bridge import _CPU_ENABLE_ASYNC_DISPATCH
-    from jaxlib.mlir.dialects import stablehlo
 
-    current = [int(n) for n in stablehlo.get_current_version().split(".")]
-    minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
+    current, minimum = stablehlo_versions()
     asynchronous = bool(_CPU_ENABLE_ASYNC_DISPATCH.value)
     version = f"stablexla {VERSION}"
     made = pjrt_table(_answer, _devices_or_none(), version, current, minimum, asynchronous, *_processes())
     atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it
     return made
+
+
+def stablehlo_versions() -> tuple[list[int], list[int]]:
+    """Return the newest version of StableHLO that can be read, and the oldest that can be written."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    def numbers(version: str) -> list[int]:
+        return [int(n) for n in version.split(".")]
+
+    return numbers(stablehlo.get_current_version()), numbers(stablehlo.get_minimum_version())
 
 
 def num_devices() -> int:
@@ -130,9 +138,16 @@ def _answer(what: str, *arguments: Any) -> Any:
             stop.set()
             raise
         return answer.result()
-    except UnsupportedError as error:
+    except Exception as error:
+        return failure_of(error)
+
+
+def failure_of(error: Exception) -> tuple[int, str]:
+    """Return an error's code and message, as the table has them."""
+    from stablexla.pjrt.compiling import OptionError
+
+    if isinstance(error, UnsupportedError):
         return UNIMPLEMENTED, str(error)
-    except (ParseError, VerificationError, LoadError, compiling.OptionError) as error:
+    if isinstance(error, (ParseError, VerificationError, LoadError, OptionError)):
         return INVALID_ARGUMENT, str(error)
-    except (StablexlaError, Exception) as error:
-        return INTERNAL, f"{type(error).__name__}: {error}"
+    return INTERNAL, f"{type(error).__name__}: {error}"

@@ -1,4 +1,7 @@
-"""The PJRT table called directly: out of order, with what is deleted, not there or too long."""
+"""The PJRT table called directly: out of order, with what is deleted, not there or too long.
+
+Python's table and that of the shared library are called by the same tests.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 from stablexla.pjrt.compiling import NUMBERS
 from stablexla.pjrt.table import _answer as answer
 from stablexla.targets.runtime._runtime import pjrt_table
+from tests.pjrt_library import address_in_library
 
 abi = pytest.importorskip("pypjrt._abi.pjrt_0_114")
 INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENTED = 3, 9, 12
@@ -24,9 +28,8 @@ F32 = NUMBERS["float32"]
 class Table:
     """Calls functions by name with keyword arguments; an error is returned as its code and message."""
 
-    def __init__(self) -> None:
-        capsule = pjrt_table(answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True)
-        self.api = abi.PJRT_Api.from_address(pointer_of(capsule, b"pjrt_c_api"))
+    def __init__(self, address: int) -> None:
+        self.api = abi.PJRT_Api.from_address(address)
 
     def call(self, name: str, **values: Any) -> Any:
         args = getattr(abi, f"PJRT_{name}_Args", abi.PJRT_Event_Await_Args)()
@@ -48,9 +51,13 @@ class Table:
         return code, text
 
 
-@pytest.fixture
-def table() -> Iterator[SimpleNamespace]:
-    made = Table()
+@pytest.fixture(params=["python", "library"])
+def table(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
+    if request.param == "python":
+        address = pointer_of(pjrt_table(answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True), b"pjrt_c_api")
+    else:
+        address = address_in_library()
+    made = Table(address)
     client = made.call("Client_Create").client
     devices = made.call("Client_Devices", client=client)
     first = ctypes.cast(devices.devices, ctypes.POINTER(ctypes.c_void_p))[0]
@@ -76,13 +83,21 @@ def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0) -> Any:
 
 
 def program(table: Any, text: str) -> Any:
+    return compile_by(table, text, "Client_Compile", client=table.client)
+
+
+def compiled_for(table: Any, described: Any, text: str) -> Any:
+    return compile_by(table, text, "Compile", topology=described)
+
+
+def compile_by(table: Any, text: str, name: str, **values: Any) -> Any:
     code = ctypes.create_string_buffer(text.encode(), len(text))
     form = ctypes.create_string_buffer(b"mlir", 4)
     args = abi.PJRT_Program()
     args.struct_size = ctypes.sizeof(args)
     args.code, args.code_size = ctypes.addressof(code), len(text)
     args.format, args.format_size = ctypes.addressof(form), 4
-    return table.call("Client_Compile", client=table.client, program=ctypes.addressof(args))
+    return table.call(name, program=ctypes.addressof(args), **values)
 
 
 def execute(table: Any, executable: Any, *buffers: Any) -> Any:
@@ -172,6 +187,11 @@ def test_what_does_not_fit(table: Any) -> None:
         INVALID_ARGUMENT,
         "main: 2 arguments, where it takes 1",
     )
+    narrow = put(table, X[:, :2])
+    assert execute(table, made.executable, narrow.buffer) == (
+        INVALID_ARGUMENT,
+        "main: argument 0: f32[2,2] given, f32[2,3] needed",
+    )
     assert table.call("Client_LookupDevice", client=table.client, id=2)[0] == INVALID_ARGUMENT
     assert table.call("Client_LookupDevice", client=table.client, id=-1)[0] == INVALID_ARGUMENT
     assert table.call("Buffer_DecreaseExternalReferenceCount", buffer=given.buffer)[0] == INVALID_ARGUMENT
@@ -179,6 +199,125 @@ def test_what_does_not_fit(table: Any) -> None:
     small = np.zeros(2, np.float32)
     done = table.call("Buffer_ToHostBuffer", src=given.buffer, dst=small.ctypes.data, dst_size=small.nbytes)
     assert done == (INVALID_ARGUMENT, "less memory than the array has bytes")
+
+
+class Transfer:
+    """Arrays of the shape of X that are filled in parts."""
+
+    def __init__(self, table: Any, count: int, *, dims: tuple[int, ...] = X.shape) -> None:
+        self._table = table
+        extents = (ctypes.c_int64 * len(dims))(*dims)
+        specs = (abi.PJRT_ShapeSpec * count)()
+        for spec in specs:
+            spec.struct_size = ctypes.sizeof(spec)
+            spec.dims, spec.num_dims, spec.element_type = ctypes.addressof(extents), len(dims), F32
+        made = self.call(
+            "Client_CreateBuffersForAsyncHostToDevice",
+            client=table.client,
+            shape_specs=ctypes.addressof(specs),
+            num_shape_specs=count,
+        )
+        self.failure = made if isinstance(made, tuple) else None
+        self.manager = None if self.failure else made.transfer_manager
+
+    def call(self, name: str, **values: Any) -> Any:
+        return self._table.call(name, **values)
+
+    def on_manager(self, name: str, **values: Any) -> Any:
+        return self.call(f"AsyncHostToDeviceTransferManager_{name}", transfer_manager=self.manager, **values)
+
+    def send(self, part: np.ndarray[Any, Any], offset: int, *, is_last: bool, index: int = 0) -> Any:
+        done = self.on_manager(
+            "TransferData",
+            buffer_index=index,
+            data=part.ctypes.data,
+            offset=offset,
+            transfer_size=part.nbytes,
+            is_last_transfer=is_last,
+        )
+        if not isinstance(done, tuple):
+            self.call("Event_Destroy", event=done.done_with_h2d_transfer)
+        return done
+
+
+def test_arrays_that_are_filled_in_parts(table: Any) -> None:
+    transfer, made = Transfer(table, 2), program(table, DOUBLE)
+    assert transfer.on_manager("BufferCount").buffer_count == 2
+    assert transfer.on_manager("BufferSize", buffer_index=1).buffer_size == X.nbytes
+    assert transfer.on_manager("Device").device_out == table.device
+    first = transfer.on_manager("RetrieveBuffer", buffer_index=0).buffer_out
+    ready = table.call("Buffer_ReadyEvent", buffer=first).event
+    half = X.nbytes // 2
+    transfer.send(X[1], half, is_last=False)
+    assert not table.call("Event_IsReady", event=ready).is_ready
+    transfer.send(X[0], 0, is_last=True)
+    assert table.call("Event_IsReady", event=ready).is_ready
+    np.testing.assert_array_equal(get(table, first, X.shape), X)
+    np.testing.assert_array_equal(get(table, execute(table, made.executable, first), X.shape), 2 * X)
+    assert transfer.send(X, 0, is_last=True)[0] == FAILED_PRECONDITION
+    assert transfer.on_manager("RetrieveBuffer", buffer_index=0)[0] == FAILED_PRECONDITION
+    assert transfer.send(X, 4, is_last=False, index=1) == (INVALID_ARGUMENT, "bytes 4 to 28 of an array that has 24")
+    assert transfer.send(X, -1, is_last=False, index=1)[0] == INVALID_ARGUMENT
+    assert transfer.send(X, 0, is_last=False, index=2)[0] == INVALID_ARGUMENT
+    second = transfer.on_manager("RetrieveBuffer", buffer_index=1).buffer_out
+    transfer.on_manager("Destroy")
+    code, said = get(table, second, X.shape)
+    assert (code, said) == (1, "the transfer of the array ended before its last part")
+    for buffer in (first, second):
+        table.call("Buffer_Destroy", buffer=buffer)
+    table.call("Event_Destroy", event=ready)
+
+
+def test_a_transfer_that_fails_or_is_too_large(table: Any) -> None:
+    transfer = Transfer(table, 1)
+    buffer = transfer.on_manager("RetrieveBuffer", buffer_index=0).buffer_out
+    said = ctypes.create_string_buffer(b"the disk is gone")
+    transfer.on_manager(
+        "SetBufferError", buffer_index=0, error_code=13, error_message=ctypes.addressof(said), error_message_size=16
+    )
+    assert get(table, buffer, X.shape) == (13, "the disk is gone")
+    result = execute(table, program(table, DOUBLE).executable, buffer)  # an error of its own, or of its result
+    assert (result if isinstance(result, tuple) else get(table, result, X.shape)) == (13, "the disk is gone")
+    transfer.on_manager("Destroy")
+    assert Transfer(table, 1, dims=(1 << 40, 1 << 40)).failure[0] == INVALID_ARGUMENT
+
+
+def test_parts_of_an_array(table: Any) -> None:
+    given, part = put(table, X), np.zeros(2, np.float32)
+    done = table.call("Buffer_CopyRawToHost", buffer=given.buffer, dst=part.ctypes.data, offset=8, transfer_size=8)
+    table.call("Event_Destroy", event=done.event)
+    np.testing.assert_array_equal(part, [2, 3])
+    done = table.call("Buffer_CopyRawToHost", buffer=given.buffer, dst=part.ctypes.data, offset=20, transfer_size=8)
+    assert done == (INVALID_ARGUMENT, "bytes 20 to 28 of an array that has 24")
+
+
+def test_events_of_the_caller(table: Any) -> None:
+    event = table.call("Event_Create").event
+    assert not table.call("Event_IsReady", event=event).is_ready
+    table.call("Event_Set", event=event, error_code=0)
+    assert table.call("Event_IsReady", event=event).is_ready
+    assert table.call("Event_Set", event=event, error_code=0)[0] == INVALID_ARGUMENT
+    table.call("Event_Destroy", event=event)
+
+
+def topology(table: Any, name: bytes) -> Any:
+    text = ctypes.create_string_buffer(name, len(name))
+    made = table.call("TopologyDescription_Create", topology_name=ctypes.addressof(text), topology_name_size=len(name))
+    return made if isinstance(made, tuple) else made.topology
+
+
+def test_programs_are_compiled_for_a_topology_and_loaded_later(table: Any) -> None:
+    described = topology(table, b"cpu:3")
+    assert table.call("TopologyDescription_GetDeviceDescriptions", topology=described).num_descriptions == 3
+    saved = table.call("TopologyDescription_Serialize", topology=described)
+    assert ctypes.string_at(saved.serialized_bytes, saved.serialized_bytes_size) == b"cpu:3"
+    for name in (b"cpu:0", b"cpu:1025", b"cpu:1x", b"v5e:2x2"):
+        assert topology(table, name)[0] == UNIMPLEMENTED
+    made = compiled_for(table, described, DOUBLE).executable
+    loaded = table.call("Client_Load", client=table.client, executable=made).loaded_executable
+    table.call("Executable_Destroy", executable=made)
+    table.call("TopologyDescription_Destroy", topology=described)
+    np.testing.assert_array_equal(get(table, execute(table, loaded, put(table, X).buffer), X.shape), 2 * X)
 
 
 def test_infeeds_and_outfeeds_are_refused(table: Any) -> None:
@@ -194,7 +333,7 @@ def test_infeeds_and_outfeeds_are_refused(table: Any) -> None:
 
 
 def test_functions_that_are_not_there_say_so(table: Any) -> None:
-    for name in ("TopologyDescription_Serialize", "Client_CreateAliasBuffer", "Executable_ParameterMemoryKinds"):
+    for name in ("Client_DmaMap", "Client_CreateAliasBuffer", "Executable_ParameterMemoryKinds"):
         assert table.call(name) == (UNIMPLEMENTED, f"PJRT_{name} is not implemented by stablexla")
 
 

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "compiled_function.h"
+#include "plain_run.h"
 
 namespace stablexla {
-
-extern char nothing[64];  // the address of zero-sized arrays: valid, never dereferenced
 
 [[noreturn]] void throw_python();  // throws the exception in Python's error indicator
 // A Python function of the slow path.

@@ -19,15 +19,15 @@
 #include "arrays.h"
 #include "called_run.h"
 #include "device_run.h"
+#include "few.h"
 #include "float_mode.h"
 #include "guard_faults.h"
 #include "hosted_run.h"
+#include "plain_run.h"
 #include "released_gil.h"
 #include "shared_blocks.h"
 
 namespace stablexla {
-
-alignas(64) char nothing[64];
 
 std::size_t staying_bytes = 0;  // of constants that are no blocks of the pool; under the GIL
 constexpr std::size_t kStays = 64 << 10;  // bytes of a constant that is not copied, if nobody may write it
@@ -38,25 +38,6 @@ void throw_python() { throw nb::python_error(); }
 nb::object cold_path(const char* function, const char* module) { return nb::module_::import_(module).attr(function); }
 
 namespace {
-
-// A small-size optimized array: on the stack up to N elements, else on the heap.
-template <typename T, std::size_t N>
-class Few {
- public:
-  explicit Few(std::size_t count) {
-    if (count > N) {
-      many_.resize(count);
-      data_ = many_.data();
-    }
-  }
-  T* data() { return data_; }
-  T& operator[](std::size_t i) { return data_[i]; }
-
- private:
-  std::array<T, N> few_;
-  std::vector<T> many_;
-  T* data_ = few_.data();
-};
 
 GuardedEnd guarded_end_of(const std::string& word) {
   if (word.empty()) return GuardedEnd::kNone;
@@ -527,23 +508,11 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
 
 Ending CompiledFunction::run_plain(void* const* arguments, void* const* outputs, RunControl& control) const {
   const std::size_t total = parameters.size() + constants_.size() + results.size() + 1;
-  Few<void*, 64> data(total), packed(total);
-  Block arena;
-  if (arena_bytes != 0 && (arena = acquire_block(arena_bytes)).data == nullptr) return Ending::kNoMemory;
-  void** next = data.data();
-  next = std::copy_n(arguments, parameters.size(), next);
+  Few<void*, 64> data(total);
+  void** next = std::copy_n(arguments, parameters.size(), data.data());
   for (Block constant : constants_) *next++ = constant.data;
-  next = std::copy_n(outputs, results.size(), next);
-  *next = arena.data != nullptr ? arena.data : nothing;
-  for (std::size_t i = 0; i < total; ++i) packed[i] = &data[i];
-  {
-    FloatScope scope(program_float_state(flush_denormals));
-    jmp_buf way_out;
-    InnermostScope here(&control, &way_out, true);
-    enter(reinterpret_cast<Entry>(entry), packed.data(), way_out);
-  }
-  if (arena.data != nullptr) release_block(arena);
-  return control.end().why;
+  std::copy_n(outputs, results.size(), next);
+  return stablexla::run_plain(reinterpret_cast<Entry>(entry), flush_denormals, data.data(), total, arena_bytes, control);
 }
 
 std::vector<nb::object> CompiledFunction::constants() const {

@@ -122,6 +122,11 @@ class MemoryPool {
     return stats_;
   }
 
+  void forget_peak() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats_.peak_bytes = stats_.in_use_bytes;
+  }
+
   std::mutex& mutex() { return mutex_; }
 
  private:
@@ -221,6 +226,7 @@ std::atomic<std::size_t> unasked_bytes{kSmallBytes};
 Block acquire_block(std::size_t bytes) { return pool().acquire(bytes); }
 void release_block(Block block) { pool().release(block); }
 PoolStats pool_stats() { return pool().stats(); }
+void forget_peak() { pool().forget_peak(); }
 void trim_pool() { pool().trim(); }
 void set_pool_limit(std::size_t bytes) { pool().set_limit(bytes); }
 void set_memory_limit(std::size_t bytes) { pool().set_memory_limit(bytes); }

@@ -24,6 +24,7 @@ Block acquire_block(std::size_t bytes);  // data is null when there is no memory
 void release_block(Block block);
 
 PoolStats pool_stats();
+void forget_peak();  // the most in use is what is in use now
 void trim_pool();  // frees all cached memory
 void set_pool_limit(std::size_t bytes);
 void set_memory_limit(std::size_t bytes);

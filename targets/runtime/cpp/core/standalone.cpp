@@ -161,9 +161,10 @@ extern "C" std::uint64_t stablexla_next_random_key() {
 }
 
 // From MLIR's own runtime, for copies of strided arrays.
-extern "C" void memrefCopy(std::int64_t bytes, const stablexla::Unranked* from, const stablexla::Unranked* to) {
-  const std::int64_t rank = from->rank;
-  const stablexla::Strided &a = *from->array, &b = *to->array;
+extern "C" void memrefCopy(std::int64_t bytes, const void* from, const void* to) {
+  const auto* given = static_cast<const stablexla::Unranked*>(from);
+  const std::int64_t rank = given->rank;
+  const stablexla::Strided &a = *given->array, &b = *static_cast<const stablexla::Unranked*>(to)->array;
   stablexla::copy_strided(rank, a.numbers, a.numbers + rank, b.numbers + rank, a.aligned + a.offset * bytes,
                           b.aligned + b.offset * bytes, bytes);
 }

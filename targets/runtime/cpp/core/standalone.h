@@ -19,4 +19,8 @@ struct stablexla_program {
 int stablexla_run_program(const stablexla_program* program, const void* const* arguments, void* const* results);
 void stablexla_seed_programs(std::uint64_t number);
 int stablexla_use_threads(int count);
+
+// What machine code calls.
+std::uint64_t stablexla_next_random_key();
+void memrefCopy(std::int64_t bytes, const void* from, const void* to);  // arrays of any strides, as MLIR passes them
 }

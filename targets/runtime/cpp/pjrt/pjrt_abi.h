@@ -20,6 +20,8 @@ struct PJRT_Executable;
 struct PJRT_LoadedExecutable;
 struct PJRT_TopologyDescription;
 struct PJRT_Device_Attributes;
+struct PJRT_ExecuteContext {};  // for handlers of the foreign function interface
+struct PJRT_AsyncHostToDeviceTransferManager;
 
 using PJRT_Event_OnReadyCallback = void (*)(PJRT_Error* error, void* user_arg);
 
@@ -322,6 +324,84 @@ struct PJRT_Buffer_UnsafePointer_Args : Args { PJRT_Buffer* buffer; std::size_t 
 struct PJRT_Buffer_IncreaseExternalReferenceCount_Args : Args { PJRT_Buffer* buffer; };
 struct PJRT_Buffer_DecreaseExternalReferenceCount_Args : Args { PJRT_Buffer* buffer; };
 struct PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args : Args { PJRT_Buffer* buffer; void* device_memory_ptr; };
+struct PJRT_ShapeSpec : Args { const std::int64_t* dims; std::size_t num_dims; PJRT_Buffer_Type element_type; };
+struct PJRT_Client_CreateBuffersForAsyncHostToDevice_Args : Args {
+  PJRT_Client* client; const PJRT_ShapeSpec* shape_specs; std::size_t num_shape_specs;
+  PJRT_Buffer_MemoryLayout** device_layouts; std::size_t num_device_layouts; PJRT_Memory* memory;
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_Destroy_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_TransferData_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; int buffer_index; const void* data; std::int64_t offset;
+  std::int64_t transfer_size; bool is_last_transfer; PJRT_Event* done_with_h2d_transfer;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; int buffer_index; const void* data;
+  const std::int64_t* shape_dims; std::size_t shape_num_dims; PJRT_Buffer_Type shape_element_type;
+  PJRT_Buffer_MemoryLayout* shape_layout; PJRT_Event* done_with_h2d_transfer;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; int buffer_index; PJRT_Buffer* buffer_out;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_Device_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; PJRT_Device* device_out;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; std::size_t buffer_count;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; int buffer_index; std::size_t buffer_size;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; int buffer_index; int error_code;
+  const char* error_message; std::size_t error_message_size;
+};
+struct PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args : Args {
+  PJRT_AsyncHostToDeviceTransferManager* transfer_manager; const PJRT_NamedValue* transfer_metadata;
+  std::size_t num_metadata;
+};
+struct PJRT_Client_CreateUninitializedBuffer_Args : Args {
+  PJRT_Client* client; const std::int64_t* shape_dims; std::size_t shape_num_dims;
+  PJRT_Buffer_Type shape_element_type; PJRT_Buffer_MemoryLayout* shape_layout; PJRT_Device* device;
+  PJRT_Memory* memory; PJRT_Buffer* buffer;
+};
+struct PJRT_Client_CreateErrorBuffer_Args : Args {
+  PJRT_Client* client; int error_code; const char* error_message; std::size_t error_message_size;
+  const std::int64_t* shape_dims; std::size_t shape_num_dims; PJRT_Buffer_Type shape_element_type;
+  PJRT_Buffer_MemoryLayout* shape_layout; PJRT_Memory* memory; PJRT_Buffer* buffer; void* payload;
+  std::size_t num_payload;
+};
+struct PJRT_Buffer_CopyRawToHost_Args : Args {
+  PJRT_Buffer* buffer; void* dst; std::int64_t offset; std::int64_t transfer_size; PJRT_Event* event;
+};
+struct PJRT_Event_Create_Args : Args { PJRT_Event* event; };
+struct PJRT_Event_Set_Args : Args {
+  PJRT_Event* event; int error_code; const char* error_message; std::size_t error_message_size;
+};
+struct PJRT_Device_ClearMemoryStats_Args : Args { PJRT_Device* device; };
+struct PJRT_ExecuteContext_Create_Args : Args { PJRT_ExecuteContext* context; };
+struct PJRT_ExecuteContext_Destroy_Args : Args { PJRT_ExecuteContext* context; };
+struct PJRT_Compile_Args : Args {
+  PJRT_TopologyDescription* topology; PJRT_Program* program; const char* compile_options;
+  std::size_t compile_options_size; PJRT_Client* client; PJRT_Executable* executable;
+};
+struct PJRT_Client_Load_Args : Args {
+  PJRT_Client* client; PJRT_Executable* executable; const char* compile_options; std::size_t compile_options_size;
+  PJRT_LoadedExecutable* loaded_executable;
+};
+struct PJRT_TopologyDescription_Create_Args : Args {
+  const char* topology_name; std::size_t topology_name_size; const PJRT_NamedValue* create_options;
+  std::size_t num_options; PJRT_TopologyDescription* topology;
+};
+struct PJRT_TopologyDescription_Serialize_Args : Args {
+  PJRT_TopologyDescription* topology; const char* serialized_bytes; std::size_t serialized_bytes_size;
+  void* serialized_topology; void* serialized_topology_deleter;
+};
+struct PJRT_TopologyDescription_Deserialize_Args : Args {
+  const char* serialized_topology; std::size_t serialized_topology_size; PJRT_TopologyDescription* topology;
+};
 struct PJRT_TopologyDescription_Destroy_Args : Args { PJRT_TopologyDescription* topology; };
 struct PJRT_TopologyDescription_PlatformName_Args : Args {
   PJRT_TopologyDescription* topology; const char* platform_name; std::size_t platform_name_size;

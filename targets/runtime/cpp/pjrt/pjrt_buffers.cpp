@@ -1,6 +1,7 @@
 // Arrays of the PJRT table: events of their memory, arrays of the host's memory and back.
 #include <chrono>
 #include <cstring>
+#include <iterator>
 
 #include "pjrt_objects.h"
 #include "pjrt_queue.h"
@@ -129,6 +130,18 @@ std::shared_ptr<Storage> PJRT_Buffer::take() {
   return std::move(storage_);
 }
 
+const char* const kTypeNames[] = {
+    "invalid", "pred", "s8",     "s16",      "s32",           "s64",       "u8",         "u16", "u32", "u64",    "f16",    "f32",
+    "f64",     "bf16", "c64",    "c128",     "f8e5m2",        "f8e4m3fn",  "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s4", "u4", "token",
+    "s2",      "u2",   "f8e4m3", "f8e3m4",   "f8e8m0fnu",     "f4e2m1fn",  "s1",         "u1",  "f6e2m3fn", "f6e3m2fn"};
+const std::size_t kTypeCount = std::size(kTypeNames);
+
+std::string text_of(const Parameter& array) {
+  std::string text = static_cast<std::size_t>(array.type) < kTypeCount ? kTypeNames[array.type] : "unknown";
+  for (std::size_t i = 0; i < array.dims.size(); ++i) text += (i == 0 ? "[" : ",") + std::to_string(array.dims[i]);
+  return text + (array.dims.empty() ? "[]" : "]");
+}
+
 std::size_t element_bytes(PJRT_Buffer_Type type) {
   // By the numbers of element types: invalid, pred, s8 to s64, u8 to u64, f16, f32, f64, bf16, c64, c128, five of 8 bits,
   // s4, u4, token, s2, u2, four of 8 bits and fewer, s1, u1, two of 6 bits. Those of less than a byte take one.
@@ -136,6 +149,16 @@ std::size_t element_bytes(PJRT_Buffer_Type type) {
                                      1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   const auto number = static_cast<std::size_t>(type);
   return number < sizeof bytes ? bytes[number] : 0;
+}
+
+PJRT_Error* measure(PJRT_Buffer_Type type, const std::vector<std::int64_t>& dims, std::size_t& bytes) {
+  bytes = element_bytes(type);
+  if (bytes == 0) return error(kUnimplemented, "an array of element type " + std::to_string(type));
+  for (std::int64_t extent : dims) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
+      return error(kInvalidArgument, "an extent below 0, or more bytes than an address can count");
+  }
+  return nullptr;
 }
 
 namespace {
@@ -169,15 +192,9 @@ struct Given {
 
 PJRT_Error* Given::measure() {
   element = element_bytes(type);
-  if (element == 0) return error(kUnimplemented, "an array of element type " + std::to_string(type));
   if (!strides.empty() && strides.size() != dims.size())
     return error(kInvalidArgument, "as many strides as dimensions, please");
-  bytes = element;
-  for (std::int64_t extent : dims) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
-      return error(kInvalidArgument, "an extent below 0, or more bytes than an address can count");
-  }
-  return nullptr;
+  return pjrt::measure(type, dims, bytes);
 }
 
 // Whether programs can read it where it lies.

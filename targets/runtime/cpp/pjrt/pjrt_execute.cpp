@@ -49,8 +49,13 @@ PJRT_Error* Call::take_arguments(const PJRT_LoadedExecutable_Execute_Args& args)
     for (int i : program.takes) {
       buffers[d].push_back(args.argument_lists[d][i]);
       arguments[d].push_back(buffers[d].back()->storage());
+      const PJRT_Buffer& given = *buffers[d].back();
+      const Parameter& wanted = program.parameters[arguments[d].size() - 1];
       if (arguments[d].back() == nullptr)
         return error(kInvalidArgument, place(program, d, i) + " has been deleted or donated");
+      if (given.type != wanted.type || given.dims != wanted.dims)
+        return error(kInvalidArgument, place(program, d, i) + ": " + text_of({given.type, given.dims}) + " given, " +
+                                           text_of(wanted) + " needed");
       if (buffers[d].back()->made != nullptr) awaited.push_back(buffers[d].back()->made);
     }
     for (int parameter : program.donated) {

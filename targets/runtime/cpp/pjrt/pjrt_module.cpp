@@ -240,12 +240,6 @@ std::vector<std::string> texts_of(const nb::dict& from, const char* key) {
   return made;
 }
 
-std::size_t kind_of(const std::string& name) {
-  const auto* found = std::find(std::begin(kMemoryKinds), std::end(kMemoryKinds), name);
-  if (found == std::end(kMemoryKinds)) throw std::invalid_argument("there is no memory of the kind " + name);
-  return static_cast<std::size_t>(found - kMemoryKinds);
-}
-
 // `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory.
 void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types,
                   const std::vector<std::string>& kinds) {
@@ -280,6 +274,11 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   program->num_partitions = taken<int>(made, "num_partitions");
   program->num_arguments = taken<std::size_t>(made, "num_arguments");
   program->takes = taken<std::vector<int>>(made, "takes");
+  const auto types = taken<std::vector<int>>(made, "input_types");
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const auto& shape = function.parameters.at(i).shape;
+    program->parameters.push_back({static_cast<PJRT_Buffer_Type>(types[i]), {shape.begin(), shape.end()}});
+  }
   program->donated = taken<std::vector<int>>(made, "donated");
   program->code_bytes = taken<std::int64_t>(made, "code_bytes");
   program->parameter_shardings = Texts(texts_of(made, "parameter_shardings"));
@@ -326,6 +325,7 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
     });
   };
   host.num_devices = count;
+  if (count < 1) host.wrong = "the number of devices is from 1 to 1024";
   host.process = process;
   host.processes = processes;
   host.version = std::move(version);

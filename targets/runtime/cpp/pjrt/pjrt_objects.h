@@ -74,6 +74,7 @@ PJRT_Event* done_event();  // of something that is done already
 
 // Those of a device, the default one first; all of them are the host's memory, and a program reads any of them.
 constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
+std::size_t kind_of(const std::string& name);  // its number; throws std::invalid_argument for another
 
 struct PJRT_Memory {
   int id, kind_id;
@@ -96,6 +97,8 @@ struct PJRT_Device {
 struct PJRT_TopologyDescription {
   PJRT_Client* client;
   std::vector<PJRT_DeviceDescription*> descriptions;
+  bool is_owner = false;  // of a client that stands for devices elsewhere
+  std::string name;
 };
 
 // The memory of an array: a block of the pool, or somebody else's, who is told when it is free.
@@ -144,6 +147,8 @@ struct PJRT_Buffer {
 };
 
 std::size_t element_bytes(PJRT_Buffer_Type type);  // 0 for what is no array's
+// Finds the bytes of an array in the order of rows. Returns an error, or null.
+PJRT_Error* measure(PJRT_Buffer_Type type, const std::vector<std::int64_t>& dims, std::size_t& bytes);
 
 constexpr int kToken = 23;
 
@@ -156,6 +161,14 @@ struct Output {
   std::size_t kind;  // of kMemoryKinds
   bool is_token() const { return type == kToken; }
 };
+
+struct Parameter {
+  PJRT_Buffer_Type type;
+  std::vector<std::int64_t> dims;
+};
+std::string text_of(const Parameter& array);  // f32[2,3]
+extern const char* const kTypeNames[];        // XLA's, by the numbers of element types
+extern const std::size_t kTypeCount;
 
 using Memories = std::vector<std::vector<std::shared_ptr<Storage>>>;  // of arrays, by device
 
@@ -187,6 +200,7 @@ struct PJRT_Executable {
   int num_replicas = 1, num_partitions = 1;
   std::size_t num_arguments = 0;  // tokens among them
   std::vector<int> takes;         // those that are arrays
+  std::vector<Parameter> parameters;  // what these are
   std::vector<int> donated;       // of the arrays, by their number among them, those that are gone after a call
   std::vector<Output> outputs;
   std::vector<PJRT_Device*> devices;  // those of this process, in the order of the program's
@@ -247,8 +261,11 @@ struct Host {
   Fingerprint fingerprint;
   Load load;
   int num_devices = 1, process = 0, processes = 1;  // devices in each process
+  std::string wrong;    // what is wrong with the environment: no client is made then
   std::string version;  // of stablexla
   std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO
+  // Finds these two where they are not known yet; nothing where there is no compiler.
+  std::function<void(Host&)> find_versions = [](Host&) {};
 };
 
 const PJRT_Api* make_table(Host host);
@@ -258,6 +275,19 @@ PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args);
 PJRT_Error* buffer_of_view(PJRT_Client_CreateViewOfDeviceBuffer_Args& args);
 PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args);
 PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** to);
+// Arrays that are filled in parts, in pjrt_transfers.cpp.
+PJRT_Error* transfer_create(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args);
+void transfer_destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args& args);
+PJRT_Error* transfer_data(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args& args);
+PJRT_Error* transfer_literal(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args& args);
+PJRT_Error* transfer_retrieve(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args& args);
+void transfer_device(PJRT_AsyncHostToDeviceTransferManager_Device_Args& args);
+void transfer_count(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args& args);
+PJRT_Error* transfer_size(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args& args);
+PJRT_Error* transfer_fail(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args& args);
+PJRT_Error* buffer_of_nothing(PJRT_Client_CreateUninitializedBuffer_Args& args);
+PJRT_Error* buffer_of_error(PJRT_Client_CreateErrorBuffer_Args& args);
+PJRT_Error* copy_part_to_host(PJRT_Buffer_CopyRawToHost_Args& args);
 // Runs, in pjrt_execute.cpp; one that does not wait for them only starts those that take long.
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits);
 

@@ -1,6 +1,8 @@
 // The table of the PJRT C API: what each function reads from an object of ours; the rest answers UNIMPLEMENTED.
+#include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 #include "pjrt_objects.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr int kMinor = 104;  // from 105 on PJRT_Memory begins with a table of functions
 const char kPlatform[] = "cpu";
+constexpr long kMostDevices = 1024;
 Host host;
 PJRT_NamedValue plugin_attributes[2];
 
@@ -51,10 +54,14 @@ PJRT_Error* slot(A* args) {
   }
 }
 
+void nothing_to_free(void*) {}
+
 void give(const char*& data, std::size_t& size, const std::string& text) {
   data = text.data();
   size = text.size();
 }
+
+PJRT_Executable& of(PJRT_Executable* shared) { return *reinterpret_cast<SharedExecutable*>(shared)->program; }
 
 // ---- errors and events
 
@@ -69,6 +76,15 @@ PJRT_Error* event_await(PJRT_Event_Await_Args& args) {
   const std::shared_ptr<Outcome> outcome = args.event->outcome;  // the event may be destroyed meanwhile
   outcome->wait();
   return outcome->failure();
+}
+void event_create(PJRT_Event_Create_Args& args) { args.event = new PJRT_Event{std::make_shared<Outcome>()}; }
+PJRT_Error* event_set(PJRT_Event_Set_Args& args) {
+  if (args.event->outcome->is_set()) return error(kInvalidArgument, "the event is set already");
+  std::unique_ptr<PJRT_Error> failure;
+  if (args.error_code != 0)
+    failure.reset(error(static_cast<Code>(args.error_code), std::string(args.error_message, args.error_message_size)));
+  args.event->outcome->set(std::move(failure));
+  return nullptr;
 }
 void event_on_ready(PJRT_Event_OnReady_Args& args) { args.event->outcome->when_set(args.callback, args.user_arg); }
 
@@ -88,15 +104,18 @@ PJRT_NamedValue named(const char* name, const std::vector<std::int64_t>& value) 
 }
 
 void attributes(PJRT_Plugin_Attributes_Args& args) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (host.current_version.empty()) host.find_versions(host);
+  });
   plugin_attributes[0] = named("stablehlo_current_version", host.current_version);
   plugin_attributes[1] = named("stablehlo_minimum_version", host.minimum_version);
   args.attributes = plugin_attributes;
-  args.num_attributes = 2;
+  args.num_attributes = host.current_version.empty() ? 0 : 2;
 }
 
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
-  if (host.num_devices < 1)
-    return error(kInvalidArgument, "the number of devices is from 1 to 1024");
+  if (!host.wrong.empty()) return error(kInvalidArgument, host.wrong);
   args.client = new PJRT_Client(host.num_devices, host.process, host.processes);
   return nullptr;
 }
@@ -158,9 +177,52 @@ PJRT_Error* client_compile(PJRT_Client_Compile_Args& args) {
   return nullptr;
 }
 
+PJRT_Error* client_load(PJRT_Client_Load_Args& args) {
+  std::string bytes;
+  if (PJRT_Error* failure = of(args.executable).save(bytes)) return failure;
+  const std::string options(args.compile_options == nullptr ? "" : args.compile_options, args.compile_options_size);
+  auto made = std::make_unique<PJRT_LoadedExecutable>();
+  if (PJRT_Error* failure = host.load(*args.client, bytes, options, made->program)) return failure;
+  args.loaded_executable = made.release();
+  return nullptr;
+}
+
 void client_processes(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // the transport over MPI notices who is gone
 
-void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}  // it is the client's
+// A topology's name says how many devices it has: cpu:8.
+PJRT_Error* named_topology(const std::string& name, PJRT_TopologyDescription*& made) {
+  const std::string prefix = std::string(kPlatform) + ":";
+  char* end = nullptr;
+  const long count = name.rfind(prefix, 0) == 0 ? std::strtol(name.c_str() + prefix.size(), &end, 10) : 0;
+  if (count < 1 || count > kMostDevices || *end != 0)
+    return error(kUnimplemented, "a topology called '" + name + "': those of this platform are cpu:1 to cpu:1024");
+  made = &(new PJRT_Client(static_cast<int>(count), 0, 1))->topology;
+  made->is_owner = true;
+  return nullptr;
+}
+PJRT_Error* topology_create(PJRT_TopologyDescription_Create_Args& args) {
+  std::string name(args.topology_name, args.topology_name_size);
+  if (name.empty()) name = std::string(kPlatform) + ":" + std::to_string(host.num_devices * host.processes);
+  return named_topology(name, args.topology);
+}
+void topology_save(PJRT_TopologyDescription_Serialize_Args& args) {
+  give(args.serialized_bytes, args.serialized_bytes_size, args.topology->name);
+  args.serialized_topology = nullptr;
+  args.serialized_topology_deleter = reinterpret_cast<void*>(&nothing_to_free);
+}
+PJRT_Error* topology_load(PJRT_TopologyDescription_Deserialize_Args& args) {
+  return named_topology({args.serialized_topology, args.serialized_topology_size}, args.topology);
+}
+void topology_destroy(PJRT_TopologyDescription_Destroy_Args& args) {
+  if (args.topology->is_owner) delete args.topology->client;
+}
+PJRT_Error* compile_for(PJRT_Compile_Args& args) {
+  auto made = std::make_unique<SharedExecutable>();
+  const std::string options(args.compile_options, args.compile_options_size);
+  if (PJRT_Error* failure = host.compile(*args.topology->client, *args.program, options, made->program)) return failure;
+  args.executable = reinterpret_cast<PJRT_Executable*>(made.release());
+  return nullptr;
+}
 void topology_devices(PJRT_TopologyDescription_GetDeviceDescriptions_Args& args) {
   args.descriptions = args.topology->descriptions.data();
   args.num_descriptions = args.topology->descriptions.size();
@@ -209,6 +271,7 @@ void device_stats(PJRT_Device_MemoryStats_Args& args) {
   args.peak_bytes_reserved_is_set = args.bytes_reservable_limit_is_set = false;
   args.largest_free_block_bytes_is_set = args.peak_pool_bytes_is_set = false;
 }
+void forget_stats(PJRT_Device_ClearMemoryStats_Args&) { forget_peak(); }
 void nothing_to_delete(PJRT_Device_Attributes*) {}
 void device_attributes(PJRT_Device_GetAttributes_Args& args) {
   no_attributes(args);
@@ -230,7 +293,6 @@ void memory_devices(PJRT_Memory_AddressableByDevices_Args& args) {
 // ---- programs
 
 void executable_destroy(PJRT_Executable_Destroy_Args& args) { delete reinterpret_cast<SharedExecutable*>(args.executable); }
-PJRT_Executable& of(PJRT_Executable* shared) { return *reinterpret_cast<SharedExecutable*>(shared)->program; }
 void executable_name(PJRT_Executable_Name_Args& args) {
   give(args.executable_name, args.executable_name_size, of(args.executable).name);
 }
@@ -358,6 +420,9 @@ void output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args)
   give(of(args.executable).output_shardings, args.num_outputs, args);
 }
 
+void context_create(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
+void context_destroy(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
+
 void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
 void loaded_executable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
   args.executable = reinterpret_cast<PJRT_Executable*>(new SharedExecutable{args.loaded_executable->program});
@@ -367,6 +432,7 @@ void loaded_devices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
   args.num_addressable_devices = args.executable->program->devices.size();
 }
 PJRT_Error* loaded_execute(PJRT_LoadedExecutable_Execute_Args& args) { return execute(args, !host.is_asynchronous); }
+void transfer_metadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args&) {}  // for tracers
 void loaded_delete(PJRT_LoadedExecutable_Delete_Args& args) { args.executable->is_deleted.store(true); }
 void loaded_is_deleted(PJRT_LoadedExecutable_IsDeleted_Args& args) {
   args.is_deleted = args.executable->is_deleted.load();
@@ -374,7 +440,6 @@ void loaded_is_deleted(PJRT_LoadedExecutable_IsDeleted_Args& args) {
 void loaded_fingerprint(PJRT_LoadedExecutable_Fingerprint_Args& args) {
   give(args.executable_fingerprint, args.executable_fingerprint_size, args.executable->program->fingerprint);
 }
-void nothing_to_free(void*) {}
 void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   give(args.serialized_bytes, args.serialized_bytes_size, args.executable->program->assignment);
   args.serialized_device_assignment = nullptr;
@@ -452,6 +517,12 @@ PJRT_Error* buffer_to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
 
 }  // namespace
 
+std::size_t kind_of(const std::string& name) {
+  const auto* found = std::find(std::begin(kMemoryKinds), std::end(kMemoryKinds), name);
+  if (found == std::end(kMemoryKinds)) throw std::invalid_argument("there is no memory of the kind " + name);
+  return static_cast<std::size_t>(found - kMemoryKinds);
+}
+
 PJRT_Client::PJRT_Client(int count, int process, int processes) : process(process) {
   int next = 0;
   for (int id = 0; id < count * processes; ++id) {
@@ -473,6 +544,7 @@ PJRT_Client::PJRT_Client(int count, int process, int processes) : process(proces
     devices.push_back(std::move(device));
   }
   topology.client = this;
+  topology.name = std::string(kPlatform) + ":" + std::to_string(count * processes);
 }
 
 void PJRT_Executable::lay_out() {
@@ -507,6 +579,8 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Event_Error, event_error)
   SLOT(Event_Await, event_await)
   SLOT(Event_OnReady, event_on_ready)
+  SLOT(Event_Create, event_create)
+  SLOT(Event_Set, event_set)
   SLOT(Client_Create, client_create)
   SLOT(Client_Destroy, client_destroy)
   SLOT(Client_PlatformName, platform_name)
@@ -521,8 +595,25 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Client_DefaultDeviceAssignment, client_assignment)
   SLOT(Client_BufferFromHostBuffer, buffer_of_host)
   SLOT(Client_CreateViewOfDeviceBuffer, buffer_of_view)
+  SLOT(Client_CreateUninitializedBuffer, buffer_of_nothing)
+  SLOT(Client_CreateErrorBuffer, buffer_of_error)
+  SLOT(Client_CreateBuffersForAsyncHostToDevice, transfer_create)
+  SLOT(AsyncHostToDeviceTransferManager_Destroy, transfer_destroy)
+  SLOT(AsyncHostToDeviceTransferManager_TransferData, transfer_data)
+  SLOT(AsyncHostToDeviceTransferManager_TransferLiteral, transfer_literal)
+  SLOT(AsyncHostToDeviceTransferManager_RetrieveBuffer, transfer_retrieve)
+  SLOT(AsyncHostToDeviceTransferManager_Device, transfer_device)
+  SLOT(AsyncHostToDeviceTransferManager_BufferCount, transfer_count)
+  SLOT(AsyncHostToDeviceTransferManager_BufferSize, transfer_size)
+  SLOT(AsyncHostToDeviceTransferManager_SetBufferError, transfer_fail)
+  SLOT(AsyncHostToDeviceTransferManager_AddMetadata, transfer_metadata)
+  SLOT(Client_Load, client_load)
   SLOT(Client_UpdateGlobalProcessInfo, client_processes)
   SLOT(Client_TopologyDescription, client_topology)
+  SLOT(Compile, compile_for)
+  SLOT(TopologyDescription_Create, topology_create)
+  SLOT(TopologyDescription_Serialize, topology_save)
+  SLOT(TopologyDescription_Deserialize, topology_load)
   SLOT(TopologyDescription_Destroy, topology_destroy)
   SLOT(TopologyDescription_PlatformName, platform_name)
   SLOT(TopologyDescription_PlatformVersion, platform_version)
@@ -541,7 +632,10 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Device_AddressableMemories, device_memories)
   SLOT(Device_DefaultMemory, device_memory)
   SLOT(Device_MemoryStats, device_stats)
+  SLOT(Device_ClearMemoryStats, forget_stats)
   SLOT(Device_GetAttributes, device_attributes)
+  SLOT(ExecuteContext_Create, context_create)
+  SLOT(ExecuteContext_Destroy, context_destroy)
   SLOT(Memory_Id, memory_id)
   SLOT(Memory_Kind, memory_kind)
   SLOT(Memory_Kind_Id, memory_kind_id)
@@ -585,6 +679,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Buffer_CopyToDevice, buffer_to_device)
   SLOT(Buffer_CopyToMemory, buffer_to_memory)
   SLOT(Buffer_ToHostBuffer, copy_to_host)
+  SLOT(Buffer_CopyRawToHost, copy_part_to_host)
   SLOT(Buffer_IsOnCpu, buffer_on_cpu)
   SLOT(Buffer_ReadyEvent, buffer_ready)
   SLOT(Buffer_UnsafePointer, buffer_address)

@@ -1,0 +1,426 @@
+#include "pjrt_saved.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "blas_threads.h"
+#include "container.h"
+#include "object_code.h"
+#include "plain_run.h"
+#include "standalone.h"
+#include "tile_permission.h"
+
+namespace stablexla::pjrt {
+
+PJRT_Error* (*costs_of_saved)(const Storage& bytes, std::vector<std::pair<std::string, float>>& found) =
+    [](const Storage&, std::vector<std::pair<std::string, float>>&) {
+      return error(kUnimplemented, "costs are found by the compiler, which needs Python");
+    };
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // of sections and constants
+constexpr const char kEntry[] = "_mlir_main";
+constexpr std::string_view kLapack = "stablexla_lapack_", kCFunction = "stablexla.custom_call.";
+
+// A program that cannot run here: its code, and why.
+struct Refused : std::runtime_error {
+  Refused(Code code, const std::string& what) : std::runtime_error(what), code(code) {}
+  Code code;
+};
+
+std::size_t padded(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+struct Array : Parameter {
+  std::size_t bytes;
+};
+
+// Of a type as XLA writes it, such as f32[2,3].
+Array array_of(const std::string& text) {
+  const std::size_t bracket = text.find('[');
+  const auto* found = std::find(kTypeNames, kTypeNames + kTypeCount, text.substr(0, bracket));
+  Array made{{static_cast<PJRT_Buffer_Type>(found - kTypeNames), {}}, 0};
+  if (bracket == std::string::npos || element_bytes(made.type) == 0)
+    throw std::runtime_error("no type of an array: " + text);
+  std::istringstream rest(text.substr(bracket + 1));
+  for (std::int64_t extent; rest >> extent; rest.ignore()) made.dims.push_back(extent);
+  if (const std::unique_ptr<PJRT_Error> wrong{measure(made.type, made.dims, made.bytes)})
+    throw std::runtime_error(text + ": " + wrong->message);
+  return made;
+}
+
+// ---- the message of compile options, as far as it says on which device a program runs
+
+struct Field {
+  std::uint64_t number, value;
+  std::string_view data;
+};
+
+std::uint64_t take_varint(std::string_view& message) {
+  std::uint64_t made = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    if (message.empty()) throw Refused(kInvalidArgument, "compile options that end too early");
+    const auto byte = static_cast<unsigned char>(message.front());
+    message.remove_prefix(1);
+    made |= std::uint64_t(byte & 0x7F) << shift;
+    if (byte < 0x80) return made;
+  }
+  throw Refused(kInvalidArgument, "compile options with a number of more than 64 bits");
+}
+
+std::vector<Field> fields_of(std::string_view message) {
+  std::vector<Field> found;
+  while (!message.empty()) {
+    const std::uint64_t key = take_varint(message);
+    Field field{key >> 3, 0, {}};
+    std::size_t size = 0;
+    switch (key & 7) {
+      case 0: field.value = take_varint(message); break;
+      case 1: size = 8; break;
+      case 2: size = take_varint(message); break;
+      case 5: size = 4; break;
+      default: throw Refused(kInvalidArgument, "compile options that are no message");
+    }
+    if (size > message.size()) throw Refused(kInvalidArgument, "compile options that end too early");
+    field.data = message.substr(0, size);
+    message.remove_prefix(size);
+    found.push_back(field);
+  }
+  return found;
+}
+
+std::string_view message_in(std::string_view message, std::uint64_t number) {
+  std::string_view found;
+  for (const Field& field : fields_of(message))
+    if (field.number == number) found = field.data;
+  return found;
+}
+
+// The number of the one device: CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto, its row.
+std::size_t device_of(std::string_view options) {
+  for (Field field : fields_of(message_in(message_in(message_in(options, 3), 9), 3)))
+    if (field.number == 1) return field.data.empty() ? field.value : take_varint(field.data);
+  return 0;
+}
+
+// A DeviceAssignmentProto for one replica and one partition.
+std::string assignment_to(std::size_t device) {
+  std::string id;
+  for (; device > 0x7F; device >>= 7) id += static_cast<char>(0x80 | (device & 0x7F));
+  id += static_cast<char>(device);
+  const auto size = static_cast<char>(id.size());
+  return std::string{8, 1, 16, 1, 26, static_cast<char>(size + 2), 10, size} + id;
+}
+
+std::string bytes_of(const std::string& hexadecimal) {
+  std::string made;
+  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2)
+    made += static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16));
+  return made;
+}
+
+// ---- machine code
+
+std::set<std::string> features_of_processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+  return {};
+}
+
+void check_machine(const Json& function) {
+  utsname here{};
+  uname(&here);
+  if (function["machine"].text() != here.machine)
+    throw Refused(kFailedPrecondition, "it was compiled for " + function["machine"].text() + ", and this is " + here.machine);
+  static const std::set<std::string> known = features_of_processor();
+  std::string missing;
+  for (const Json& each : function["features"].list()) {
+    if (known.count(each.text()) == 0) missing += (missing.empty() ? "" : ", ") + each.text();
+    if (each.text().rfind("amx", 0) == 0 && !ask_for_tiles())
+      throw Refused(kFailedPrecondition, "it uses AMX, which the system does not let this process use");
+  }
+  if (!missing.empty())
+    throw Refused(kFailedPrecondition, "it was compiled for a processor with " + missing +
+                                           ", which this one does not have; stablexla-compile --target-cpu=x86-64-v3 "
+                                           "compiles for all of a level");
+}
+
+// A library of LAPACK: the process's own, the one beside this library that SciPy brings, or the system's.
+class Lapack {
+ public:
+  static std::uintptr_t find(const std::string& routine) {
+    static const Lapack lapack;
+    return lapack.is_found_ ? lapack.look_up(routine + "_") : 0;
+  }
+
+ private:
+  Lapack() {
+    is_found_ = look_up("dgetrf_") != 0;
+    for (const std::string& place : places()) {
+      if (is_found_) break;
+      library_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (library_ == nullptr) continue;
+      if (look_up("scipy_dgetrf_") != 0) prefix_ = "scipy_";
+      is_found_ = look_up("dgetrf_") != 0;
+    }
+    const std::uintptr_t get = look_up("openblas_get_num_threads"), set = look_up("openblas_set_num_threads");
+    if (is_found_ && get != 0 && set != 0) set_blas_functions(get, set);
+  }
+
+  static std::vector<std::string> places() {
+    Dl_info info;
+    std::vector<std::string> found;
+    if (dladdr(reinterpret_cast<void*>(&Lapack::find), &info) != 0) {
+      const std::string path = info.dli_fname;
+      const std::size_t packages = path.rfind("/stablexla/targets/runtime/");
+      glob_t files{};
+      if (packages != std::string::npos &&
+          glob((path.substr(0, packages) + "/scipy.libs/libscipy_openblas*.so").c_str(), 0, nullptr, &files) == 0)
+        found.emplace_back(files.gl_pathv[0]);
+      globfree(&files);
+    }
+    for (const char* name : {"liblapack.so.3", "libopenblas.so.0"}) found.emplace_back(name);
+    return found;
+  }
+
+  std::uintptr_t look_up(const std::string& name) const {
+    return reinterpret_cast<std::uintptr_t>(dlsym(library_, (prefix_ + name).c_str()));
+  }
+
+  void* library_ = RTLD_DEFAULT;
+  std::string prefix_;
+  bool is_found_ = false;
+};
+
+std::uintptr_t address_of(const std::string& name) {
+  if (name == "malloc" || name == "free") return find_symbol("stablexla_" + name);
+  if (name == "stablexla_next_random_key") return reinterpret_cast<std::uintptr_t>(&stablexla_next_random_key);
+  if (name == "memrefCopy") return reinterpret_cast<std::uintptr_t>(&memrefCopy);
+  if (name.rfind(kLapack, 0) == 0) return Lapack::find(name.substr(kLapack.size()));
+  if (name.rfind(kCFunction, 0) == 0) return find_symbol(name.substr(kCFunction.size()));
+  return find_symbol(name);
+}
+
+std::vector<std::unique_ptr<ObjectCode>> load_code(std::string_view section, const Json& sizes) {
+  std::vector<std::unique_ptr<ObjectCode>> code;
+  for (const Json& size : sizes.list()) {
+    if (size.size() > section.size()) throw std::runtime_error("its code is not of the length that it should have");
+    const std::string_view file = section.substr(0, size.size());
+    section.remove_prefix(size.size());
+    Symbols symbols;
+    for (const std::string& name : undefined_symbols(file)) {
+      std::uintptr_t address = 0;
+      for (const auto& before : code)
+        if (address == 0) address = before->address(name);
+      if (address == 0) address = address_of(name);
+      if (address == 0) {
+        const bool is_lapack = name.rfind(kLapack, 0) == 0, is_call = name.rfind(kCFunction, 0) == 0;
+        const std::string shown = is_call ? name.substr(kCFunction.size()) : name;
+        throw Refused(kUnimplemented, "it calls " + shown + (is_lapack ? ", and no library of LAPACK is found: one that "
+                                      "the process has loaded, SciPy's beside this library, liblapack.so.3"
+                                      : is_call ? ", a custom call for which the process has no C function of that name"
+                                      : ", which Python's runtime has alone"));
+      }
+      symbols[name] = address;
+    }
+    code.push_back(std::make_unique<ObjectCode>(file, symbols));
+  }
+  if (code.empty() || !section.empty()) throw std::runtime_error("its code is not of the length that it should have");
+  return code;
+}
+
+class SavedProgram final : public PJRT_Executable {
+ public:
+  SavedProgram(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& given, bool own)
+      : bytes_(std::move(bytes)) {
+    const Container file = read_container({static_cast<const char*>(bytes_->data), bytes_->bytes}, own);
+    const Json& description = file.description;
+    if (description["stablexla"].text() != STABLEXLA_VERSION)
+      throw Refused(kFailedPrecondition, "stablexla " + description["stablexla"].text() + " wrote it, and this is " STABLEXLA_VERSION);
+    name = description["name"].text();
+    const Json& function = description["function"];
+    check(description);
+    check_machine(function);
+    if (function.find("gpu") != nullptr) throw Refused(kUnimplemented, "it is for a GPU");
+    code_ = load_code(file.sections.at("code"), function["code"]);
+    for (const auto& each : code_) code_bytes += static_cast<std::int64_t>(each->size());
+    entry_ = reinterpret_cast<Entry>(code_.back()->address(kEntry));
+    if (entry_ == nullptr) throw std::runtime_error("its code has no beginning");
+    flush_denormals_ = function["flush_denormals"].boolean();
+    arena_ = function["arena_bytes"].size();
+    arena_bytes = static_cast<std::int64_t>(arena_);
+    take_constants(file.sections.at("constants"), function["constants"]);
+    text = file.sections.at("source");
+    const Json* plain = description.find("pjrt");
+    fingerprint = plain != nullptr ? (*plain)["fingerprint"].text() : std::to_string(std::hash<std::string_view>()(text));
+    read_interface(description, plain);
+    place_on(client, !given.empty() || plain == nullptr ? given : bytes_of((*plain)["options"].text()));
+    lay_out();
+  }
+
+  bool needs_python() const override { return false; }
+
+  PJRT_Error* run(const Memories& arguments, const Memories& results) override {
+    std::vector<void*> buffers;
+    buffers.reserve(arguments[0].size() + constants_.size() + results[0].size() + 1);
+    for (const auto& each : arguments[0]) buffers.push_back(each->data);
+    buffers.insert(buffers.end(), constants_.begin(), constants_.end());
+    for (const auto& each : results[0])
+      if (each != nullptr) buffers.push_back(each->data);
+    buffers.push_back(nullptr);
+    RunControl control;
+    const Ending why = run_plain(entry_, flush_denormals_, buffers.data(), buffers.size(), arena_, control);
+    if (why == Ending::kNone) return nullptr;
+    if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run was stopped");
+    return error(kResourceExhausted,
+                 name + ": no memory for " + std::to_string(arena_) + " bytes for temporaries, or for the work space of a kernel");
+  }
+
+  PJRT_Error* save(std::string& bytes) override {
+    bytes.assign(static_cast<const char*>(bytes_->data), bytes_->bytes);
+    return nullptr;
+  }
+  PJRT_Error* partition(std::string&) override {
+    return error(kUnimplemented, name + ": it was saved without its source");
+  }
+  PJRT_Error* count_costs(std::vector<std::pair<std::string, float>>& found) override {
+    return costs_of_saved(*bytes_, found);
+  }
+
+ private:
+  static void check(const Json& description) {
+    const Json& function = description["function"];
+    const std::size_t devices = function["num_devices"].size();
+    if (devices != 1)
+      throw Refused(kUnimplemented, "it runs on " + std::to_string(devices) + " devices, which only Python's plugin has: "
+                                    "JAX_PLATFORMS=stablexla, or stablexla.load_executable");
+    if (!function["host_calls"].is_null() && !function["host_calls"].list().empty()) {
+      std::string names;
+      for (const Json& call : function["host_calls"].list()) {
+        const Json* target = call.find("target");
+        names += (names.empty() ? "" : ", ") + (target != nullptr ? target->text() : call["call"].text());
+      }
+      throw Refused(kUnimplemented, "it calls functions of Python's: " + names);
+    }
+    for (const char* side : {"dynamic_parameters", "dynamic_results"})
+      for (const Json& dimensions : description[side].list())
+        if (!dimensions.list().empty())
+          throw Refused(kUnimplemented, "it has dimensions with sizes at run time, for which PJRT has no arguments");
+  }
+
+  void take_constants(std::string_view section, const Json& sizes) {
+    std::size_t offset = 0;
+    for (const Json& each : sizes.list()) {
+      const std::size_t size = each.size();
+      if (offset > section.size() || size > section.size() - offset)
+        throw std::runtime_error("its constants are not of the length that they should have");
+      constants_.push_back(size == 0 ? nothing : const_cast<char*>(section.data()) + offset);
+      offset += padded(size);
+    }
+  }
+
+  void read_interface(const Json& description, const Json* plain) {
+    std::vector<Array> given, made;
+    for (const Json& each : description["parameters"].list()) given.push_back(array_of(each.text()));
+    for (const Json& each : description["results"].list()) made.push_back(array_of(each.text()));
+    const auto are_tokens = [&](const char* side, std::size_t count) {
+      std::vector<bool> found(count, false);
+      if (plain == nullptr) return found;
+      found.clear();
+      for (const Json& each : (*plain)[side].list()) found.push_back(each.boolean());
+      if (std::count(found.begin(), found.end(), false) != static_cast<std::ptrdiff_t>(count))
+        throw std::runtime_error("its arrays are not as many as its interface says");
+      return found;
+    };
+    const std::vector<bool> tokens = are_tokens("arguments", given.size());
+    num_arguments = tokens.size();
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (!tokens[i]) takes.push_back(static_cast<int>(i));
+    std::map<std::int64_t, int> aliases;
+    for (const Json& pair : description["function"]["aliases"].list())
+      aliases[pair.list().at(0).integer()] = static_cast<int>(pair.list().at(1).integer());
+    std::size_t next = 0, number = 0;
+    for (bool is_token : are_tokens("results", made.size())) {
+      const std::size_t kind = plain == nullptr ? 0 : kind_of((*plain)["output_kinds"].list().at(number++).text());
+      if (is_token) {
+        outputs.push_back({static_cast<PJRT_Buffer_Type>(kToken), {}, 0, -1, kind});
+        continue;
+      }
+      const auto alias = aliases.find(static_cast<std::int64_t>(next));
+      const int from = alias == aliases.end() ? -1 : alias->second;
+      if (from < -1 || from >= static_cast<int>(given.size())) throw std::runtime_error("an alias of an array that is not there");
+      const Array& array = made[next++];
+      outputs.push_back({array.type, array.dims, array.bytes, from, kind});
+      output_bytes += static_cast<std::int64_t>(array.bytes);
+      if (from >= 0) alias_bytes += static_cast<std::int64_t>(array.bytes);
+    }
+    parameters.assign(given.begin(), given.end());
+    for (const Array& each : given) argument_bytes += static_cast<std::int64_t>(each.bytes);
+    if (plain != nullptr) read_donated(*plain, given, made);
+  }
+
+  // As `_used_up` of stablexla/pjrt/compiling.py.
+  void read_donated(const Json& plain, const std::vector<Array>& given, const std::vector<Array>& made) {
+    std::vector<std::size_t> free;
+    for (const Array& each : made) free.push_back(each.bytes);
+    std::set<std::int64_t> aliasing, donors;
+    for (const auto& [name, places] : plain["donated"].members())
+      for (const Json& place : places.list())
+        (name == "tf.aliasing_output" ? aliasing : donors).insert(place.integer());
+    for (std::size_t i = 0; i < takes.size(); ++i) {
+      const auto same = std::find(free.begin(), free.end(), given[i].bytes);
+      const bool is_aliasing = aliasing.count(takes[i]) != 0;
+      if (!is_aliasing && (donors.count(takes[i]) == 0 || same == free.end())) continue;
+      donated.push_back(static_cast<int>(i));
+      if (same != free.end()) free.erase(same);
+    }
+  }
+
+  void place_on(const PJRT_Client& client, const std::string& options) {
+    const std::size_t device = device_of(options);
+    if (device >= client.device_list.size())
+      throw Refused(kInvalidArgument, "it is for device " + std::to_string(device) + ", where there are " +
+                                          std::to_string(client.device_list.size()) + "; STABLEXLA_NUM_DEVICES says how many");
+    devices.push_back(client.device_list[device]);
+    logical_ids.push_back({0, 0});
+    assignment = assignment_to(device);
+  }
+
+  const std::shared_ptr<Storage> bytes_;  // the constants are in there
+  std::vector<std::unique_ptr<ObjectCode>> code_;
+  std::vector<void*> constants_;
+  Entry entry_ = nullptr;
+  bool flush_denormals_ = false;
+  std::size_t arena_ = 0;
+};
+
+}  // namespace
+
+PJRT_Error* load_saved(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& options, bool own,
+                       std::shared_ptr<PJRT_Executable>& made) {
+  const char* const what = own ? "the compiled program" : "a saved program";
+  try {
+    made = std::make_shared<SavedProgram>(client, std::move(bytes), options, own);
+    return nullptr;
+  } catch (const Refused& failure) {
+    return error(failure.code, std::string(what) + " cannot run here: " + failure.what());
+  } catch (const std::exception& failure) {
+    return error(kInvalidArgument, std::string(what) + ": " + failure.what());
+  }
+}
+
+}  // namespace stablexla::pjrt

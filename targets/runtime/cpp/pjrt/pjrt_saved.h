@@ -1,0 +1,19 @@
+// Saved programs without Python: what `save` of an executable wrote, `stablexla-compile`, or JAX's serialization.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "pjrt_objects.h"
+
+namespace stablexla::pjrt {
+
+// Makes a program of a file's bytes, which it keeps. `options` is a CompileOptionsProto in the place of the one that it
+// was compiled with; none where it is empty. Checksums are computed unless the bytes are of an `own` process.
+PJRT_Error* load_saved(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& options, bool own,
+                       std::shared_ptr<PJRT_Executable>& made);
+
+// What a program's costs are found by; set where there is a compiler.
+extern PJRT_Error* (*costs_of_saved)(const Storage& bytes, std::vector<std::pair<std::string, float>>& found);
+
+}  // namespace stablexla::pjrt
