@@ -237,6 +237,9 @@ class Knobs:
     cuda_driver: Knob[Path | None] = Knob(
         "STABLEXLA_CUDA_DRIVER", None, Path, "The library of the CUDA driver, in place of the system's libcuda.so.1."
     )
+    python: Knob[Path | None] = Knob(
+        "STABLEXLA_PYTHON", None, Path, "The Python that compiles for libstablexla_pjrt.so, which reads it itself."
+    )
     cache: Knob[Path | None] = Knob(
         "STABLEXLA_CACHE",
         None,

@@ -60,8 +60,9 @@ def saved(source: Path) -> Path:
 
 
 def test_a_program_in_c_compiles_and_runs(example: Path, source: Path) -> None:
-    done = run(example, source, "2x3")
-    assert (done.stdout, done.stderr, done.returncode) == (DOUBLED, "", 0)
+    for given in ({}, {"STABLEXLA_PYTHON": sys.executable}):
+        done = run(example, source, "2x3", **given)
+        assert (done.stdout, done.stderr, done.returncode) == (DOUBLED, "", 0)
 
 
 def test_saved_programs_take_no_python(example: Path, saved: Path) -> None:
