@@ -17,6 +17,7 @@ from stablexla.targets.runtime import container
 from tests.aot.test_library import WARNINGS
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pjrt"
+KEPT = {name: os.environ[name] for name in ("TMPDIR", "HOME") if name in os.environ}
 NO_PYTHON = {"STABLEXLA_PYTHON": "/nowhere/python"}
 DOUBLE = """func.func public @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<f32>) {
   %0 = stablehlo.add %x, %x : tensor<2x3xf32>
@@ -38,10 +39,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(example: Path, program: Path, *shapes: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the example; it needs nothing of this process's environment but where temporary files go."""
-    kept = {name: os.environ[name] for name in ("TMPDIR", "HOME") if name in os.environ}
     command = [example, library(), program, *shapes]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin", **kept, **environment}
+        command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin", **KEPT, **environment}
     )
 
 
@@ -63,6 +63,24 @@ def test_a_program_in_c_compiles_and_runs(example: Path, source: Path) -> None:
     for given in ({}, {"STABLEXLA_PYTHON": sys.executable}):
         done = run(example, source, "2x3", **given)
         assert (done.stdout, done.stderr, done.returncode) == (DOUBLED, "", 0)
+
+
+def test_a_library_in_a_folder_that_python_does_not_know(example: Path, source: Path, tmp_path: Path) -> None:
+    """As `pip install --target` makes it: the package beside the library is found, by the Python on the path."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    folder = tmp_path / "elsewhere" / "stablexla" / "targets" / "runtime"
+    folder.mkdir(parents=True)
+    shutil.copy(library(), folder)
+    done = subprocess.run(
+        [example, folder / library().name, source, "2x3"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**KEPT, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+    )
+    assert (done.stdout, done.stderr) == (DOUBLED, "")
 
 
 def test_saved_programs_take_no_python(example: Path, saved: Path) -> None:

@@ -21,8 +21,9 @@ namespace stablexla::pjrt {
 namespace {
 
 // The worker's own code. It ends with this process, as `serving.connect` has it: its two last arguments are the socket and
-// a pipe whose other end is here.
-constexpr const char kCode[] = "from stablexla.pjrt.serving import main; main()";
+// a pipe whose other end is here. The first is the folder of the package, which Python may not know.
+constexpr const char kCode[] =
+    "import sys; sys.path.append(sys.argv[1]); from stablexla.pjrt.serving import main; main()";
 constexpr char kKind[8] = {'a', 's', 'k'};
 
 // The head of a message of stablexla/processes/wire.py.
@@ -35,17 +36,29 @@ struct Lost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The Python of the environment that this library is installed in.
+// Where this library lies.
+std::string own_path() {
+  Dl_info info;
+  return dladdr(reinterpret_cast<const void*>(&own_path), &info) != 0 ? info.dli_fname : "";
+}
+
+// The folder that the package lies in.
+std::string packages() {
+  const std::string path = own_path();
+  const std::size_t package = path.rfind("/stablexla/targets/runtime/");
+  return package != std::string::npos ? path.substr(0, package) : "/";
+}
+
+// The Python of the environment that this library is installed in: of PREFIX/lib/python3.13/site-packages that is
+// PREFIX/bin/python3.13, or where there is none, as in Debian's /usr/local, python3.13 on the path.
 std::string interpreter() {
   if (const char* given = secure_getenv("STABLEXLA_PYTHON"); given != nullptr && *given != 0) return given;
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&interpreter), &info) == 0) return "python3";
-  const std::string path = info.dli_fname;
-  const std::size_t packages = path.rfind("-packages/stablexla/"), python = path.rfind("/python", packages);
-  if (packages == std::string::npos || python == std::string::npos) return "python3";
-  const std::size_t prefix = path.rfind("/lib", python);
-  const std::string name = path.substr(python + 1, path.find('/', python + 1) - python - 1);
-  return path.substr(0, prefix) + "/bin/" + name;
+  const std::string path = packages();
+  const std::size_t end = path.rfind('/'), python = path.rfind("/python", end);
+  if (end == std::string::npos || python == std::string::npos) return "python3";
+  const std::string name = path.substr(python + 1, end - python - 1);
+  const std::string found = path.substr(0, path.rfind("/lib", python)) + "/bin/" + name;
+  return access(found.c_str(), X_OK) == 0 ? found : name;
 }
 
 class Worker {
@@ -108,7 +121,7 @@ class Worker {
     posix_spawnattr_setpgroup(&how, 0);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     std::string program = interpreter();
-    std::string words[] = {program, "-P", "-c", kCode, "3", "4"};
+    std::string words[] = {program, "-P", "-c", kCode, packages(), "3", "4"};
     std::vector<char*> arguments;
     for (std::string& each : words) arguments.push_back(each.data());
     arguments.push_back(nullptr);
