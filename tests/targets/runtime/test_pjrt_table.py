@@ -143,6 +143,23 @@ def test_a_program_from_end_to_end(table: Any) -> None:
     table.call("LoadedExecutable_Destroy", executable=made.executable)
 
 
+DONATED = DOUBLE.replace("tensor<2x3xf32>) ->", "tensor<2x3xf32> {tf.aliasing_output = 0 : i32}) ->")
+
+
+def test_a_donated_argument_is_gone_and_its_memory_the_result(table: Any) -> None:
+    given, made = put(table, X), program(table, DONATED)
+    place = table.call("Buffer_UnsafePointer", buffer=given.buffer).buffer_pointer
+    result = execute(table, made.executable, given.buffer)
+    assert table.call("Buffer_IsDeleted", buffer=given.buffer).is_deleted
+    assert table.call("Buffer_UnsafePointer", buffer=result).buffer_pointer == place
+    np.testing.assert_array_equal(get(table, result, (2, 3)), 2 * X)
+    given = put(table, X)
+    table.call("Buffer_IncreaseExternalReferenceCount", buffer=given.buffer)  # somebody reads it still
+    result = execute(table, made.executable, given.buffer)
+    np.testing.assert_array_equal(get(table, result, (2, 3)), 2 * X)
+    np.testing.assert_array_equal(get(table, given.buffer, (2, 3)), X)
+
+
 def test_strides(table: Any) -> None:
     for array in (X.T, X[:, ::-1], X[:, ::2]):
         given = put(table, array)

@@ -12,7 +12,7 @@ constexpr std::string_view kMagic = "\x93stablexla\r\n\x1a";
 constexpr std::uint16_t kFormat = 1;
 constexpr std::size_t kDigest = 32, kStart = kMagic.size() + 2 + 4 + 8 + kDigest;
 
-[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("a saved program: " + what); }
+[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
 [[noreturn]] void refuse_damaged(const std::string& how) { refuse("it is damaged: " + how); }
 
 template <typename T>
@@ -98,8 +98,10 @@ std::string sha256(std::string_view bytes) {
   return digest;
 }
 
+bool is_container(std::string_view bytes) { return bytes.substr(0, kMagic.size()) == kMagic; }
+
 Container read_container(std::string_view bytes, bool own) {
-  if (bytes.substr(0, kMagic.size()) != kMagic) refuse("these bytes are none");
+  if (!is_container(bytes)) refuse("these bytes are none");
   if (bytes.size() < kStart) refuse_damaged("it ends too early");
   const auto format = at<std::uint16_t>(bytes, kMagic.size());
   if (format != kFormat) refuse("it has format " + std::to_string(format) + ", and format 1 is read here");

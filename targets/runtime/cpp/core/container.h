@@ -18,6 +18,8 @@ struct Container {
 // not computed for `own` bytes, which come from a process that this one started. A signature is not looked at.
 Container read_container(std::string_view bytes, bool own);
 
+bool is_container(std::string_view bytes);  // whether they begin as such a file
+
 std::string sha256(std::string_view bytes);  // 32 bytes
 
 }  // namespace stablexla

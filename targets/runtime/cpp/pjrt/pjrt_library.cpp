@@ -48,9 +48,10 @@ PJRT_Error* compile(PJRT_Client& client, const PJRT_Program& program, const std:
 
 PJRT_Error* load(PJRT_Client& client, const std::string& bytes, const std::string& options,
                  std::shared_ptr<PJRT_Executable>& made) {
-  auto kept = Storage::of_pool(bytes.size());
-  if (kept == nullptr) return error(kResourceExhausted, std::to_string(bytes.size()) + " bytes for a saved program");
-  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(kept->data));
+  const std::string_view file = file_in(bytes);
+  auto kept = Storage::of_pool(file.size());
+  if (kept == nullptr) return error(kResourceExhausted, std::to_string(file.size()) + " bytes for a saved program");
+  std::copy(file.begin(), file.end(), static_cast<char*>(kept->data));
   return load_saved(client, std::move(kept), options, false, made);
 }
 

@@ -410,6 +410,19 @@ class SavedProgram final : public PJRT_Executable {
 
 }  // namespace
 
+std::string_view file_in(std::string_view bytes) {
+  std::string_view rest = bytes;
+  if (bytes.empty() || is_container(bytes)) return bytes;
+  std::size_t size = 0;
+  for (int shift = 0; shift < 63 && !rest.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(rest.front());
+    rest.remove_prefix(1);
+    size |= std::size_t(byte & 0x7F) << shift;
+    if (byte < 0x80) break;
+  }
+  return size <= rest.size() && is_container(rest.substr(size)) ? rest.substr(size) : bytes;
+}
+
 PJRT_Error* load_saved(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& options, bool own,
                        std::shared_ptr<PJRT_Executable>& made) {
   const char* const what = own ? "the compiled program" : "a saved program";
@@ -419,7 +432,7 @@ PJRT_Error* load_saved(const PJRT_Client& client, std::shared_ptr<Storage> bytes
   } catch (const Refused& failure) {
     return error(failure.code, std::string(what) + " cannot run here: " + failure.what());
   } catch (const std::exception& failure) {
-    return error(kInvalidArgument, std::string(what) + ": " + failure.what());
+    return error(kInvalidArgument, std::string(what) + " does not hold together: " + failure.what());
   }
 }
 
