@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from tests.pjrt_library import LIBRARY
 from tests.sanitize.sanitizers import HERE, Sanitizer
 
 ROOT = HERE.parents[1]
@@ -63,6 +64,8 @@ def environment_of(sanitizer: Sanitizer) -> dict[str, str]:
     reports.mkdir(parents=True)
     found = {name: text.format(reports=reports, here=HERE) for name, text in sanitizer.options.items()}
     found["PYTHONPATH"] = os.pathsep.join([str(FOLDER / sanitizer.name / "site"), str(ROOT)])
+    found[LIBRARY] = str(FOLDER / sanitizer.name / "libstablexla_pjrt.so")
+    found["STABLEXLA_PYTHON"] = sys.executable
     found["LD_PRELOAD"] = " ".join(_library(name) for name in sanitizer.libraries)
     return {**os.environ, **found}
 
