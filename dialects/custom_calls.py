@@ -12,10 +12,14 @@ from stablexla.dialects.lazy_dataclass import dataclass
 C_FUNCTION = "stablexla.custom_call."
 """Prefix of the symbol of a target's C function."""
 
-PARTITIONER_NOTES = frozenset(
+LAYOUT = "LayoutConstraint"
+"""The target of JAX's `with_layout_constraint`."""
+
+OF_MEMORY = frozenset(["annotate_device_placement", LAYOUT])
+"""Targets that say where in memory their operand lies, and in which order."""
+
+PARTITIONER_NOTES = OF_MEMORY | frozenset(
     [
-        "annotate_device_placement",
-        "LayoutConstraint",
         "Sharding",
         "SPMDFullToShardShape",
         "SPMDShardToFullShape",

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -26,6 +25,31 @@ from stablexla.targets.stablehlo.inlining import operations_of
 Callback = Callable[..., Any]
 
 _ALIASES = "output_operand_aliases"
+
+
+class _Context:
+    """What a function of `buffer_callback` is told of its call, as by XLA on a CPU."""
+
+    def __init__(self) -> None:
+        from jax.experimental.buffer_callback import ExecutionStage
+
+        self.stage = ExecutionStage.EXECUTE
+
+    @property
+    def stream(self) -> Any:
+        """Raise JaxRuntimeError: there is no GPU."""
+        raise jax().errors.JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
+
+
+class _Buffer(np.ndarray[Any, Any]):
+    """An array that a function of `buffer_callback` reads or writes."""
+
+    @property
+    def writeable(self) -> bool:
+        """Whether it is a result."""
+        return self.flags.writeable
+
+
 _numbers = count()
 
 
@@ -77,21 +101,24 @@ def _function(callback: Callback, takes_token: bool) -> Callback:
 
 def _on_buffers(callback: Callback, call: Any) -> Callback:
     """Return a callback that writes into arrays as a function that returns them; an alias begins as its operand."""
-    from jax.experimental.buffer_callback import ExecutionStage
-
     types = [tensor_type(result.type) for result in call.results]
     origins: dict[int, int] = {}
     for attribute in call.attributes.get(_ALIASES, ()):
         alias = stablehlo.OutputOperandAlias(attribute)
         origins[next(iter(alias.output_tuple_indices), 0)] = alias.operand_index
-    context = SimpleNamespace(stage=ExecutionStage.EXECUTE)
+    context = _Context()
 
     def call_on_buffers(*arrays: Any) -> tuple[Any, ...]:
         results = [
             np.array(arrays[origins[i]]) if i in origins else np.empty(type_.shape, type_.element.dtype)
             for i, type_ in enumerate(types)
         ]
-        _called(callback, context, *map(np.array, arrays), *results)
+        operands = [np.array(array) for array in arrays]
+        for i, origin in origins.items():
+            operands[origin] = results[i].view()  # one memory
+        for operand in operands:
+            operand.setflags(write=False)
+        _called(callback, context, *(array.view(_Buffer) for array in (*operands, *results)))
         return tuple(results)
 
     return call_on_buffers

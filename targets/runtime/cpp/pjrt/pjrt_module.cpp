@@ -246,22 +246,26 @@ std::size_t kind_of(const std::string& name) {
   return static_cast<std::size_t>(found - kMemoryKinds);
 }
 
-// `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory.
+// `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory, `orders` the
+// order in which its elements are there.
 void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types,
-                  const std::vector<std::string>& kinds) {
+                  const std::vector<std::string>& kinds, const std::vector<Order>& orders) {
   int array = 0;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const auto number = static_cast<PJRT_Buffer_Type>(types[i]);
     const std::size_t kind = kind_of(kinds.at(i));
     if (number == kToken) {
-      program.outputs.push_back({number, {}, 0, -1, kind});
+      program.outputs.push_back({number, {}, 0, -1, kind, {}});
       continue;
     }
     const ArraySpec& spec = function.results.at(static_cast<std::size_t>(array));
     const auto alias = function.aliases.find(array++);
     const bool is_alias = alias != function.aliases.end();
+    const Order order = full(orders.at(i), spec.shape.size());
+    std::vector<std::int64_t> dims(order.size());
+    for (std::size_t d = 0; d < dims.size(); ++d) dims[static_cast<std::size_t>(order[d])] = *(spec.shape.rbegin() + d);
     program.outputs.push_back(
-        {number, {spec.shape.begin(), spec.shape.end()}, spec.bytes, is_alias ? alias->second : -1, kind});
+        {number, std::move(dims), spec.bytes, is_alias ? alias->second : -1, kind, orders[i]});
     program.output_bytes += static_cast<std::int64_t>(spec.bytes);
     if (is_alias) program.alias_bytes += static_cast<std::int64_t>(spec.bytes);
   }
@@ -285,7 +289,16 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   program->parameter_shardings = Texts(texts_of(made, "parameter_shardings"));
   program->output_shardings = Texts(texts_of(made, "output_shardings"));
   read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"),
-               taken<std::vector<std::string>>(made, "output_kinds"));
+               taken<std::vector<std::string>>(made, "output_kinds"),
+               taken<std::vector<Order>>(made, "output_layouts"));
+  const auto orders = taken<std::vector<Order>>(made, "argument_layouts");
+  std::vector<std::size_t> ranks(orders.size());
+  for (std::size_t i = 0; i < program->takes.size(); ++i) {
+    const auto number = static_cast<std::size_t>(program->takes[i]);
+    ranks.at(number) = function.parameters.at(i).shape.size();
+    program->orders.push_back(orders[number]);
+  }
+  for (std::size_t i = 0; i < orders.size(); ++i) program->argument_layouts.emplace_back(orders[i], ranks[i]);
   int number = 0;
   for (int id : taken<std::vector<int>>(made, "devices")) {
     PJRT_Device* device = client.device_list.at(static_cast<std::size_t>(id));
