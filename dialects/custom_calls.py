@@ -32,6 +32,9 @@ PARTITIONER_NOTES = OF_MEMORY | frozenset(
 )
 """Targets that are annotations for a partitioner, without meaning on one device."""
 
+ON_PARTS = "stablexla.on_parts"
+"""An attribute of calls that every device makes, on its parts of the operands as they are cut."""
+
 OF_THIS_PROCESS = "jax callback "
 """Prefix of names that are valid in this process only."""
 

@@ -14,6 +14,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from itertools import permutations, product
 from typing import Any
 
@@ -456,6 +457,31 @@ def saved_programs() -> None:
     printing = jax.jit(lambda x: jax.debug.print("{}", x)).lower(X).compile()
     with pytest.raises(jax.errors.JaxRuntimeError, match="1 callbacks of JAX live in the process"):
         serialize_executable.serialize(printing)
+
+
+@check
+def callbacks_on_parts() -> None:
+    """By `partitioned=True` each device's call has its part, as by XLA; by default one call has the whole array."""
+    x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    cut = jax.device_put(x, NamedSharding(mesh_of(2, 2), PartitionSpec("a", "b")))
+    for wrapped in (jax.jit, jit):
+        seen: list[tuple[str, Any]] = []
+
+        def note(name: str, *values: Any, seen: list[Any] = seen) -> None:
+            seen.append((name, [np.asarray(value).tolist() for value in values]))
+
+        def function(x: Any, y: Any, note: Any = note) -> Any:
+            jax.debug.callback(partial(note, "parts"), x * 2, y, partitioned=True)
+            jax.debug.callback(partial(note, "whole"), x * 2)
+            step = partial(jax.debug.callback, partial(note, "loop"), partitioned=True)
+            return jax.lax.fori_loop(0, 2, lambda _, z: (step(z), z + 1)[1], x)
+
+        np.testing.assert_array_equal(wrapped(function)(cut, x[0]), x + 2)
+        jax.effects_barrier()
+        parts = [x[i : i + 2, j : j + 2] for i in (0, 2) for j in (0, 2)]
+        expected = [("parts", [(2 * part).tolist(), x[0].tolist()]) for part in parts]
+        expected += [("loop", [(part + i).tolist()]) for part in parts for i in (0, 1)]
+        assert sorted(seen) == sorted([*expected, ("whole", [(2 * x).tolist()])])
 
 
 def order_of(array: Any) -> tuple[int, ...]:

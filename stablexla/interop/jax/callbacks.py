@@ -15,10 +15,10 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS, ON_PARTS, TARGETS, CustomCallTarget
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.loading import load
-from stablexla.lowering.rules.calls.jax_calls import CALLBACKS, ON_BUFFERS
+from stablexla.lowering.rules.calls.jax_calls import CALLBACKS, ON_BUFFERS, PARTITIONED
 from stablexla.lowering.support.types import is_token, tensor_type
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -70,6 +70,8 @@ def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir
         function = _on_buffers(callback, call) if target == ON_BUFFERS else _function(callback, takes_token)
         TARGETS[names[-1]] = CustomCallTarget(names[-1], function=function)
         _rename(call, names[-1])
+        if target == PARTITIONED:
+            call.attributes[ON_PARTS] = ir.UnitAttr.get(call.context)
     return module, names
 
 

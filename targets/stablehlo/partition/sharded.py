@@ -14,7 +14,7 @@ import jaxlib.mlir.passmanager as hlo_passes
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.caller import warn
-from stablexla.dialects.custom_calls import OF_MEMORY
+from stablexla.dialects.custom_calls import OF_MEMORY, ON_PARTS
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -33,7 +33,7 @@ PROPAGATE = (
     "builtin.module(sdy-import-pipeline,sdy-user-priority-propagate,"
     "sdy-export-pipeline{avoid-export-for-partitioning=true})"
 )
-DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before")
+DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before", ON_PARTS)
 
 
 @dataclass(frozen=True)
