@@ -12,10 +12,14 @@ from stablexla.dialects.lazy_dataclass import dataclass
 C_FUNCTION = "stablexla.custom_call."
 """Prefix of the symbol of a target's C function."""
 
-PARTITIONER_NOTES = frozenset(
+LAYOUT = "LayoutConstraint"
+"""The target of JAX's `with_layout_constraint`."""
+
+OF_MEMORY = frozenset(["annotate_device_placement", LAYOUT])
+"""Targets that say where in memory their operand lies, and in which order."""
+
+PARTITIONER_NOTES = OF_MEMORY | frozenset(
     [
-        "annotate_device_placement",
-        "LayoutConstraint",
         "Sharding",
         "SPMDFullToShardShape",
         "SPMDShardToFullShape",
@@ -27,6 +31,9 @@ PARTITIONER_NOTES = frozenset(
     ]
 )
 """Targets that are annotations for a partitioner, without meaning on one device."""
+
+ON_PARTS = "stablexla.on_parts"
+"""An attribute of calls that every device makes, on its parts of the operands as they are cut."""
 
 OF_THIS_PROCESS = "jax callback "
 """Prefix of names that are valid in this process only."""

@@ -27,11 +27,13 @@ from stablexla.interop.loading import load
 from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.operations import main_of, terminator_of
 from stablexla.lowering.support.types import is_token
+from stablexla.pjrt.layouts import apply_layouts, logical, minor_to_major
 from stablexla.pjrt.messages import Options, Override, shardings
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime import container
+from stablexla.targets.signature.array_sharding import ArraySharding
 from stablexla.targets.signature.signature import body_of
 from stablexla.targets.stablehlo.inlining import operations_of
 from stablexla.targets.stablehlo.meshes import call_target
@@ -86,6 +88,8 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
             raise UnsupportedError(f"{name}: JAX has no function that feeds a plugin's device", hint=_INSTEAD_OF_FEEDS)
     calls = [call_target(call) for call in operations_of(module, "stablehlo.custom_call")]
     use_targets_of(calls)
+    donated = _donated(module)
+    orders = apply_layouts(module)
     executable = compile_program(
         module,
         num_replicas=how.num_replicas,
@@ -97,10 +101,12 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
     arguments, returned = body_of(module).arguments, terminator_of(body_of(module)).operands
     plain = {
         "options": options.hex(),
-        "donated": _donated(module),
+        "donated": donated,
         "arguments": [is_token(value.type) for value in arguments],
         "results": [is_token(value.type) for value in returned],
         "output_kinds": _memory_kinds(module, len(returned)),
+        "argument_orders": orders[0],
+        "result_orders": orders[1],
         "fingerprint": hashlib.sha256(code + options).hexdigest(),
     }
     return _described(executable, how, plain)
@@ -203,9 +209,21 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "output_kinds": plain["output_kinds"],
         "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],
         "code_bytes": _code_bytes(executable),
-        "parameter_shardings": shardings(plain["arguments"], executable.input_shardings, how.num_partitions),
-        "output_shardings": shardings(plain["results"], executable.output_shardings, how.num_partitions),
+        "argument_layouts": minor_to_major(plain["argument_orders"]),
+        "output_layouts": minor_to_major(plain["result_orders"]),
+        "parameter_shardings": _shardings(plain, "argument", executable.input_shardings, how.num_partitions),
+        "output_shardings": _shardings(plain, "result", executable.output_shardings, how.num_partitions),
     }
+
+
+def _shardings(
+    plain: Mapping[str, Any], what: str, known: Sequence[ArraySharding] | None, partitions: int
+) -> list[bytes]:
+    are_tokens: list[bool] = plain[f"{what}s"]
+    if known is not None:
+        orders = [o for o, is_token in zip(plain[f"{what}_orders"], are_tokens, strict=True) if not is_token]
+        known = [logical(sharding, order) for sharding, order in zip(known, orders, strict=True)]
+    return shardings(are_tokens, known, partitions)
 
 
 def _runner(executable: Executable, how: Options) -> Callable[[list[list[Any]]], Any]:

@@ -12,8 +12,10 @@ import os
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
-from itertools import product
+from functools import partial
+from itertools import permutations, product
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "stablexla,cpu"
@@ -25,6 +27,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback, serialize_executable
 from jax.experimental.custom_partitioning import custom_partitioning
+from jax.experimental.layout import Format, Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from stablexla.interop.jax import jit
@@ -454,6 +457,142 @@ def saved_programs() -> None:
     printing = jax.jit(lambda x: jax.debug.print("{}", x)).lower(X).compile()
     with pytest.raises(jax.errors.JaxRuntimeError, match="1 callbacks of JAX live in the process"):
         serialize_executable.serialize(printing)
+
+
+@check
+def callbacks_on_parts() -> None:
+    """By `partitioned=True` each device's call has its part, as by XLA; by default one call has the whole array."""
+    x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    cut = jax.device_put(x, NamedSharding(mesh_of(2, 2), PartitionSpec("a", "b")))
+    for wrapped in (jax.jit, jit):
+        seen: list[tuple[str, Any]] = []
+
+        def note(name: str, *values: Any, seen: list[Any] = seen) -> None:
+            seen.append((name, [np.asarray(value).tolist() for value in values]))
+
+        def function(x: Any, y: Any, note: Any = note) -> Any:
+            jax.debug.callback(partial(note, "parts"), x * 2, y, partitioned=True)
+            jax.debug.callback(partial(note, "whole"), x * 2)
+            step = partial(jax.debug.callback, partial(note, "loop"), partitioned=True)
+            return jax.lax.fori_loop(0, 2, lambda _, z: (step(z), z + 1)[1], x)
+
+        np.testing.assert_array_equal(wrapped(function)(cut, x[0]), x + 2)
+        jax.effects_barrier()
+        parts = [x[i : i + 2, j : j + 2] for i in (0, 2) for j in (0, 2)]
+        expected = [("parts", [(2 * part).tolist(), x[0].tolist()]) for part in parts]
+        expected += [("loop", [(part + i).tolist()]) for part in parts for i in (0, 1)]
+        assert sorted(seen) == sorted([*expected, ("whole", [(2 * x).tolist()])])
+
+
+def order_of(array: Any) -> tuple[int, ...]:
+    order: tuple[int, ...] = array.format.layout.major_to_minor
+    return order
+
+
+COLUMNS = Layout((1, 0))
+
+
+@check
+def arrays_of_a_layout() -> None:
+    here = SingleDeviceSharding(jax.devices()[0])
+    columns = Format(COLUMNS, here)
+    for x in (X, jnp.asarray(X), jax.device_put(X, Format(Layout((0, 1)), here))):
+        array = jax.device_put(x, columns)
+        assert order_of(array) == (1, 0)
+        np.testing.assert_array_equal(array, X)
+        assert np.asarray(array).strides == (4, 12)
+        assert np.from_dlpack(array).strides == (4, 12)
+        assert order_of(jax.device_put(array, jax.devices()[1])) == (1, 0)
+        assert order_of(jax.device_put(array, here.with_memory_kind("pinned_host"))) == (1, 0)
+        assert float(array[2, 1]) == X[2, 1]
+        np.testing.assert_array_equal(jax.device_put(array, Format(Layout((0, 1)), here)), X)
+    for name in ("bool", "bfloat16", "int4", "complex64"):
+        x = np.arange(12).reshape(3, 4).astype(name)
+        np.testing.assert_array_equal(jax.device_put(x, columns), x)
+    cube = np.arange(120).reshape(2, 3, 4, 5)
+    for order in permutations(range(4)):
+        array = jax.device_put(cube, Format(Layout(order), here))
+        assert order_of(array) == order
+        function = jax.jit(lambda x: x.transpose(1, 3, 0, 2) * 3, out_shardings=Format(Layout(order[::-1]), here))
+        result = function(array)
+        assert order_of(result) == order[::-1]
+        np.testing.assert_array_equal(result, cube.transpose(1, 3, 0, 2) * 3)
+
+
+@check
+def programs_of_a_layout() -> None:
+    here = SingleDeviceSharding(jax.devices()[0])
+    columns = Format(COLUMNS, here)
+    function = jax.jit(lambda x: (x * 2, x.T, x @ x.T), in_shardings=columns, out_shardings=(columns, columns, None))
+    array = jax.device_put(X, columns)
+    results = function(array)
+    assert [order_of(each) for each in results] == [(1, 0), (1, 0), (0, 1)]
+    for ours, theirs in zip(results, (X * 2, X.T, X @ X.T), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    compiled = function.lower(array).compile()
+    assert compiled.input_formats[0][0].layout.major_to_minor == (1, 0)
+    assert [each.layout.major_to_minor for each in compiled.output_formats] == [(1, 0), (1, 0), (0, 1)]
+    again = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:1]
+    )
+    assert [order_of(each) for each in again(array)] == [(1, 0), (1, 0), (0, 1)]
+    np.testing.assert_array_equal(again(array)[1], X.T)
+    assert order_of(jax.jit(lambda x: x + 1)(array)) == (0, 1)  # the argument's layout is the program's
+    with pytest.raises(ValueError, match="does not match the layout on the respective arg"):
+        function(jax.device_put(X, jax.devices()[0]))
+    tiles = Format(Layout((0, 1), ((8, 128),)), here)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"(?s)T\(8,128\).*without tiling"):
+        jax.jit(lambda x: x + 1, out_shardings=tiles)(X)
+
+
+@check
+def layouts_that_are_chosen() -> None:
+    auto = Format(Layout.AUTO)
+    compiled = jax.jit(lambda x: (jnp.sin(x.T) * 2, x + 1, x.sum(0)), in_shardings=auto, out_shardings=auto)
+    compiled = compiled.lower(X).compile()
+    results = compiled(X)
+    assert [order_of(each) for each in results] == [(1, 0), (0, 1), (0,)]
+    np.testing.assert_allclose(results[0], np.sin(X.T) * 2, rtol=1e-6)
+    constrained = jax.jit(lambda x: with_layout_constraint(x + 1, COLUMNS), out_shardings=auto)
+    assert order_of(constrained(X)) == (1, 0)
+    np.testing.assert_array_equal(jax.jit(lambda x: with_layout_constraint(x.T, COLUMNS) * 2)(X), X.T * 2)
+
+
+@check
+def donated_arrays_of_a_layout() -> None:
+    columns = Format(COLUMNS, SingleDeviceSharding(jax.devices()[0]))
+    square = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    for x, out, in_place in ((X, columns, True), (square, None, False), (X, None, False)):
+        array = jax.device_put(x, columns)
+        address = array.unsafe_buffer_pointer()
+        result = jax.jit(lambda x: x * x + 1, in_shardings=columns, out_shardings=out, donate_argnums=0)(array)
+        np.testing.assert_array_equal(result, x * x + 1)
+        assert array.is_deleted()
+        assert not in_place or result.unsafe_buffer_pointer() == address
+
+
+@check
+def sharded_arrays_of_a_layout() -> None:
+    mesh = mesh_of(2, 2)
+    x = np.arange(96.0, dtype=np.float32).reshape(8, 12)
+    for spec in (PartitionSpec("a", "b"), PartitionSpec("a"), PartitionSpec(None, ("a", "b")), PartitionSpec()):
+        columns = Format(COLUMNS, NamedSharding(mesh, spec))
+        array = jax.device_put(x, columns)
+        assert {order_of(shard.data) for shard in array.addressable_shards} == {(1, 0)}
+        np.testing.assert_array_equal(array, x)
+        results = jax.jit(lambda x: (x * 2, x.sum(0)), out_shardings=(columns, None))(array)
+        assert order_of(results[0]) == (1, 0)
+        assert results[0].sharding == columns.sharding
+        np.testing.assert_array_equal(results[0], x * 2)
+        np.testing.assert_array_equal(results[1], x.sum(0))
+        shards = (np.asarray(shard.data) == 2 * x[shard.index] for shard in results[0].addressable_shards)
+        assert all(each.all() for each in shards)
+    constrained = jax.jit(lambda x: with_layout_constraint(x + 1, COLUMNS) * 2)  # cut, with no warning
+    rows = jax.device_put(x, NamedSharding(mesh, PartitionSpec("a", "b")))
+    with warnings.catch_warnings(action="error"):
+        result = constrained(rows)
+    np.testing.assert_array_equal(result, (x + 1) * 2)
+    assert result.sharding.spec == PartitionSpec("a", "b")
 
 
 HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))

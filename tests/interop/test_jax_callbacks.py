@@ -215,6 +215,9 @@ class TestBuffers:
     def test_results_of_two_types(self) -> None:
         def halves(ctx: Any, out: Any, x: Any) -> None:
             assert ctx.stage.name == "EXECUTE"
+            with pytest.raises(jax.errors.JaxRuntimeError, match="GPU context is not available"):
+                _ = ctx.stream
+            assert [each.writeable for each in (*out, x)] == [True, True, False]
             np.asarray(out[0])[...] = np.asarray(x) / 2
             np.asarray(out[1])[()] = np.asarray(x).sum()
 
@@ -223,6 +226,8 @@ class TestBuffers:
 
     def test_a_result_that_begins_as_an_argument(self) -> None:
         def add(_: Any, out: Any, x: Any, y: Any) -> None:
+            assert np.shares_memory(out, y)
+            assert not np.shares_memory(out, x)
             np.asarray(out)[...] += np.asarray(x)
 
         made = buffer_callback(add, like(X), input_output_aliases={1: 0})

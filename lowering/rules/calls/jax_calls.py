@@ -194,10 +194,10 @@ def _permuted(given: ir.Value, n: int, batch: ir.Value, rows: ir.Value) -> Seque
 ON_BUFFERS = "xla_buffer_python_cpu_callback"
 """The target of `buffer_callback`, whose functions write their results into arrays that they are given."""
 
-CALLBACKS = (
-    ON_BUFFERS,
-    *("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback"),
-)
+PARTITIONED = "xla_ffi_partitioned_python_cpu_callback"
+"""The target of `debug.callback(partitioned=True)`."""
+
+CALLBACKS = (ON_BUFFERS, PARTITIONED, "xla_ffi_python_cpu_callback", "xla_python_cpu_callback")
 """Targets of JAX's custom calls of Python functions."""
 
 

@@ -9,23 +9,47 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS, ON_PARTS, TARGETS, CustomCallTarget
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.loading import load
-from stablexla.lowering.rules.calls.jax_calls import CALLBACKS, ON_BUFFERS
+from stablexla.lowering.rules.calls.jax_calls import CALLBACKS, ON_BUFFERS, PARTITIONED
 from stablexla.lowering.support.types import is_token, tensor_type
 from stablexla.targets.stablehlo.inlining import operations_of
 
 Callback = Callable[..., Any]
 
 _ALIASES = "output_operand_aliases"
+
+
+class _Context:
+    """What a function of `buffer_callback` is told of its call, as by XLA on a CPU."""
+
+    def __init__(self) -> None:
+        from jax.experimental.buffer_callback import ExecutionStage
+
+        self.stage = ExecutionStage.EXECUTE
+
+    @property
+    def stream(self) -> Any:
+        """Raise JaxRuntimeError: there is no GPU."""
+        raise jax().errors.JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
+
+
+class _Buffer(np.ndarray[Any, Any]):
+    """An array that a function of `buffer_callback` reads or writes."""
+
+    @property
+    def writeable(self) -> bool:
+        """Whether it is a result."""
+        return self.flags.writeable
+
+
 _numbers = count()
 
 
@@ -46,6 +70,8 @@ def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir
         function = _on_buffers(callback, call) if target == ON_BUFFERS else _function(callback, takes_token)
         TARGETS[names[-1]] = CustomCallTarget(names[-1], function=function)
         _rename(call, names[-1])
+        if target == PARTITIONED:
+            call.attributes[ON_PARTS] = ir.UnitAttr.get(call.context)
     return module, names
 
 
@@ -77,21 +103,24 @@ def _function(callback: Callback, takes_token: bool) -> Callback:
 
 def _on_buffers(callback: Callback, call: Any) -> Callback:
     """Return a callback that writes into arrays as a function that returns them; an alias begins as its operand."""
-    from jax.experimental.buffer_callback import ExecutionStage
-
     types = [tensor_type(result.type) for result in call.results]
     origins: dict[int, int] = {}
     for attribute in call.attributes.get(_ALIASES, ()):
         alias = stablehlo.OutputOperandAlias(attribute)
         origins[next(iter(alias.output_tuple_indices), 0)] = alias.operand_index
-    context = SimpleNamespace(stage=ExecutionStage.EXECUTE)
+    context = _Context()
 
     def call_on_buffers(*arrays: Any) -> tuple[Any, ...]:
         results = [
             np.array(arrays[origins[i]]) if i in origins else np.empty(type_.shape, type_.element.dtype)
             for i, type_ in enumerate(types)
         ]
-        _called(callback, context, *map(np.array, arrays), *results)
+        operands = [np.array(array) for array in arrays]
+        for i, origin in origins.items():
+            operands[origin] = results[i].view()  # one memory
+        for operand in operands:
+            operand.setflags(write=False)
+        _called(callback, context, *(array.view(_Buffer) for array in (*operands, *results)))
         return tuple(results)
 
     return call_on_buffers

@@ -15,7 +15,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects import hlo
-from stablexla.dialects.custom_calls import INSPECT, INSPECTORS
+from stablexla.dialects.custom_calls import INSPECT, INSPECTORS, ON_PARTS
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -349,7 +349,11 @@ class Partitioner:
     def _compute(self, op: Any, behind: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
         if has_effect(op) and not self._context and not is_manual(op):
-            self._compute_once(op)
+            if ON_PARTS in op.attributes:
+                operands = [(value, self._parts[value].sharding) for value in op.operands]
+                self._leave(op, [self._as(value, sharding) for value, sharding in operands])
+            else:
+                self._compute_once(op)
             return
         wanted, partial = self._wanted(op), self._wanted_partial(op)
         if partial or any(part.partial for part in parts):

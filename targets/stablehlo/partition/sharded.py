@@ -14,6 +14,7 @@ import jaxlib.mlir.passmanager as hlo_passes
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.caller import warn
+from stablexla.dialects.custom_calls import OF_MEMORY, ON_PARTS
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -21,7 +22,7 @@ from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.array_sharding import ArraySharding
 from stablexla.targets.signature.signature import count_of, main_of
 from stablexla.targets.stablehlo.inlining import inline_calls
-from stablexla.targets.stablehlo.meshes import drop_attributes, drop_meshes
+from stablexla.targets.stablehlo.meshes import call_target, drop_attributes, drop_meshes
 
 # The partitioner is imported only when a program is sharded: every program passes here.
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ PROPAGATE = (
     "builtin.module(sdy-import-pipeline,sdy-user-priority-propagate,"
     "sdy-export-pipeline{avoid-export-for-partitioning=true})"
 )
-DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before")
+DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before", ON_PARTS)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:
 
 
 def _drop_inner_constraints(module: hlo_ir.Module) -> None:
-    """Drop sharding constraints on scalars, as in the bodies of reductions, unless they are sums of the devices'."""
+    """Drop constraints of memory, and of shardings on scalars, as in reductions, unless they are the devices' sums."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
@@ -124,7 +125,7 @@ def _drop_inner_constraints(module: hlo_ir.Module) -> None:
             op.name == "sdy.sharding_constraint"
             and op.operation.results[0].type.rank == 0
             and not len(sdy.TensorShardingAttr(op.attributes["sharding"]).unreduced_axes)
-        ):
+        ) or (op.name == "stablehlo.custom_call" and call_target(op) in OF_MEMORY):
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
 

@@ -65,7 +65,15 @@ def table(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     made.call("Client_Destroy", client=client)
 
 
-def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0) -> Any:
+def layout_of(*minor_to_major: int, tiles: int = 0) -> Any:
+    layout = abi.PJRT_Buffer_MemoryLayout()
+    layout.order = (ctypes.c_int64 * len(minor_to_major))(*minor_to_major)  # kept as long as the layout
+    layout.tiled.minor_to_major = ctypes.addressof(layout.order)
+    layout.tiled.minor_to_major_size, layout.tiled.num_tiles = len(minor_to_major), tiles
+    return layout
+
+
+def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0, layout: Any = None) -> Any:
     dims = (ctypes.c_int64 * array.ndim)(*array.shape)
     strides = (ctypes.c_int64 * array.ndim)(*array.strides)
     return table.call(
@@ -79,6 +87,7 @@ def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0) -> Any:
         num_byte_strides=array.ndim,
         host_buffer_semantics=semantics,
         device=table.device,
+        device_layout=None if layout is None else ctypes.addressof(layout),
     )
 
 
@@ -115,9 +124,10 @@ def execute(table: Any, executable: Any, *buffers: Any) -> Any:
     return done if isinstance(done, tuple) else results[0]
 
 
-def get(table: Any, buffer: Any, shape: tuple[int, ...]) -> Any:
+def get(table: Any, buffer: Any, shape: tuple[int, ...], layout: Any = None) -> Any:
     array = np.zeros(shape, np.float32)
-    done = table.call("Buffer_ToHostBuffer", src=buffer, dst=array.ctypes.data, dst_size=array.nbytes)
+    host = None if layout is None else ctypes.addressof(layout)
+    done = table.call("Buffer_ToHostBuffer", src=buffer, dst=array.ctypes.data, dst_size=array.nbytes, host_layout=host)
     if isinstance(done, tuple):
         return done
     table.call("Event_Destroy", event=done.event)
@@ -166,6 +176,48 @@ def test_strides(table: Any) -> None:
         np.testing.assert_array_equal(get(table, given.buffer, array.shape), array)
         table.call("Event_Destroy", event=given.done_with_host_buffer)
         table.call("Buffer_Destroy", buffer=given.buffer)
+
+
+COLUMNS = """func.func public @main(%x: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"})
+    -> (tensor<3x2xf32> {mhlo.layout_mode = "{1,0}"}) {
+  %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  return %0 : tensor<3x2xf32>
+}"""
+
+
+@pytest.mark.parametrize("array", [X, X.T, X[:, ::-1]])
+def test_an_array_by_columns(table: Any, array: np.ndarray[Any, Any]) -> None:
+    given = put(table, array, layout=layout_of(0, 1))
+    np.testing.assert_array_equal(get(table, given.buffer, array.T.shape), array.T)  # its memory as it is
+    np.testing.assert_array_equal(get(table, given.buffer, array.shape, layout_of(1, 0)), array)
+    found = table.call("Buffer_GetMemoryLayout", buffer=given.buffer).layout.tiled
+    assert list(ctypes.cast(found.minor_to_major, ctypes.POINTER(ctypes.c_int64))[:2]) == [0, 1]
+    for buffer in (put(table, array).buffer, put(table, array, layout=layout_of(1, 0)).buffer):
+        np.testing.assert_array_equal(get(table, buffer, array.shape), array)
+        np.testing.assert_array_equal(get(table, buffer, array.T.shape, layout_of(0, 1)), array.T)
+
+
+def test_an_array_by_columns_is_lent(table: Any) -> None:
+    given = put(table, X.T, semantics=2, layout=layout_of(0, 1))
+    assert table.call("Buffer_OpaqueDeviceMemoryDataPointer", buffer=given.buffer).device_memory_ptr == X.ctypes.data
+    table.call("Buffer_Delete", buffer=given.buffer)
+
+
+def test_layouts_that_are_none(table: Any) -> None:
+    assert put(table, X, layout=layout_of(0, 1, tiles=1))[0] == UNIMPLEMENTED
+    for order in ((0,), (0, 0), (1, 2), (2, 1, 0)):
+        text = f"the layout {{{','.join(map(str, order))}}} of an array of another rank"
+        assert put(table, X, layout=layout_of(*order)) == (INVALID_ARGUMENT, text)
+
+
+def test_a_program_on_columns(table: Any) -> None:
+    made = program(table, COLUMNS)
+    given = put(table, X, layout=layout_of(0, 1))
+    np.testing.assert_array_equal(get(table, execute(table, made.executable, given.buffer), (3, 2)), X.T)
+    assert execute(table, made.executable, put(table, X).buffer) == (
+        INVALID_ARGUMENT,
+        "main: argument 0 has the layout {1,0}, where the program takes {0,1}",
+    )
 
 
 def test_memory_that_is_lent_comes_back_with_the_array(table: Any) -> None:

@@ -427,6 +427,30 @@ struct PJRT_Shardings_PJRT_Executable_OutputShardings_Args : Args {
   const std::size_t* sharding_sizes;
 };
 
+struct PJRT_Layouts_MemoryLayout;
+struct PJRT_Layouts_SerializedLayout;
+struct PJRT_Layouts_MemoryLayout_Destroy_Args : Args { PJRT_Layouts_MemoryLayout* layout; };
+struct PJRT_Layouts_MemoryLayout_Serialize_Args : Args {
+  PJRT_Layouts_MemoryLayout* layout; const char* serialized_bytes; std::size_t serialized_bytes_size;
+  PJRT_Layouts_SerializedLayout* serialized_layout;
+  void (*serialized_layout_deleter)(PJRT_Layouts_SerializedLayout*);
+};
+struct PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args : Args { PJRT_Buffer* buffer; PJRT_Layouts_MemoryLayout* layout; };
+struct PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args : Args {
+  PJRT_Client* client; PJRT_Buffer_Type type; const std::int64_t* dims; std::size_t num_dims;
+  PJRT_Layouts_MemoryLayout* layout;
+};
+struct PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args : Args {
+  PJRT_TopologyDescription* topology_description; PJRT_Buffer_Type type; const std::int64_t* dims;
+  std::size_t num_dims; PJRT_Layouts_MemoryLayout* layout;
+};
+struct PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args : Args {
+  PJRT_Executable* executable; std::size_t num_outputs; PJRT_Layouts_MemoryLayout* const* layouts;
+};
+struct PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args : Args {
+  PJRT_Executable* executable; std::size_t num_parameters; PJRT_Layouts_MemoryLayout* const* layouts;
+};
+
 struct PJRT_Api : Args {
   PJRT_Api_Version pjrt_api_version;
 #define STABLEXLA_PJRT_SLOT(name) void* name;
@@ -441,7 +465,18 @@ struct PJRT_Extension_Base {
   PJRT_Extension_Base* next;
 };
 
-constexpr int kShardings = 19;
+constexpr int kLayouts = 4, kShardings = 19;
+struct PJRT_Layouts_Extension {
+  PJRT_Extension_Base base;
+  void* PJRT_Layouts_MemoryLayout_Destroy;
+  void* PJRT_Layouts_MemoryLayout_Serialize;
+  void* PJRT_Layouts_PJRT_Client_GetDefaultLayout;
+  void* PJRT_Layouts_PJRT_Buffer_MemoryLayout;
+  void* PJRT_Layouts_PJRT_Topology_GetDefaultLayout;
+  void* PJRT_Layouts_PJRT_Executable_GetOutputLayouts;
+  void* PJRT_Layouts_PJRT_Executable_GetParameterLayouts;
+};
+
 struct PJRT_Shardings_Extension {
   PJRT_Extension_Base base;
   void* PJRT_Shardings_PJRT_Executable_ParameterShardings;

@@ -1,4 +1,5 @@
 // Arrays of the PJRT table: events of their memory, arrays of the host's memory and back.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <iterator>
@@ -161,6 +162,25 @@ PJRT_Error* measure(PJRT_Buffer_Type type, const std::vector<std::int64_t>& dims
   return nullptr;
 }
 
+Order full(const Order& order, std::size_t rank) {
+  Order made(order);
+  for (std::size_t i = made.size(); i < rank; ++i) made.push_back(static_cast<std::int64_t>(rank - 1 - i));
+  return made;
+}
+
+std::vector<std::int64_t> logical(const std::vector<std::int64_t>& memory, const Order& order) {
+  const Order whole = full(order, memory.size());
+  std::vector<std::int64_t> dims(memory.size());
+  for (std::size_t d = 0; d < dims.size(); ++d) dims.at(static_cast<std::size_t>(whole[d])) = *(memory.rbegin() + d);
+  return dims;
+}
+
+std::string text_of(const Order& order) {
+  std::string text = "{";
+  for (std::int64_t each : order) text += (text.size() == 1 ? "" : ",") + std::to_string(each);
+  return text + "}";
+}
+
 namespace {
 
 constexpr int kDuringCall = 0, kUntilTransfer = 1;  // else the memory stays as it is until it is released
@@ -187,6 +207,7 @@ struct Given {
 
   PJRT_Error* measure();
   bool is_dense() const;
+  void copy_to(char* memory) const;
   std::shared_ptr<Storage> copy() const;  // null where there is no memory
 };
 
@@ -208,13 +229,17 @@ bool Given::is_dense() const {
   return true;
 }
 
+void Given::copy_to(char* memory) const {
+  if (bytes == 0) return;
+  if (strides.empty())
+    std::memcpy(memory, data, bytes);
+  else
+    gather(data, memory, dims.data(), strides.data(), dims.size(), element);
+}
+
 std::shared_ptr<Storage> Given::copy() const {
   auto storage = Storage::of_pool(bytes);
-  if (storage == nullptr || bytes == 0) return storage;
-  if (strides.empty())
-    std::memcpy(storage->data, data, bytes);
-  else
-    gather(data, static_cast<char*>(storage->data), dims.data(), strides.data(), dims.size(), element);
+  if (storage != nullptr) copy_to(static_cast<char*>(storage->data));
   return storage;
 }
 
@@ -222,20 +247,51 @@ PJRT_Error* no_memory(std::size_t bytes) {
   return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
 }
 
-// The strides of a layout in bytes; for none those of rows.
-std::vector<std::int64_t> strides_of(const PJRT_Buffer_MemoryLayout* layout, const Given& given) {
-  constexpr int kTiled = 0;
-  if (layout == nullptr) return {};
-  if (layout->type != kTiled)
-    return {layout->strides.byte_strides, layout->strides.byte_strides + layout->strides.num_byte_strides};
+constexpr int kTiled = 0;
+
+// The strides in bytes of dense arrays.
+std::vector<std::int64_t> strides_of(const Order& order, const Given& given) {
   std::vector<std::int64_t> strides(given.dims.size());
   auto next = static_cast<std::int64_t>(given.element);
-  for (std::size_t i = 0; i < layout->tiled.minor_to_major_size && i < strides.size(); ++i) {
-    const auto dimension = static_cast<std::size_t>(layout->tiled.minor_to_major[i]);
-    strides.at(dimension) = next;
-    next *= given.dims[dimension];
+  for (std::int64_t dimension : full(order, strides.size())) {
+    strides.at(static_cast<std::size_t>(dimension)) = next;
+    next *= given.dims[static_cast<std::size_t>(dimension)];
   }
   return strides;
+}
+
+Order order_of(const PJRT_Buffer_MemoryLayout& layout) {
+  return {layout.tiled.minor_to_major, layout.tiled.minor_to_major + layout.tiled.minor_to_major_size};
+}
+
+// The strides of a layout in bytes; for none those of rows.
+std::vector<std::int64_t> strides_of(const PJRT_Buffer_MemoryLayout* layout, const Given& given) {
+  if (layout == nullptr) return {};
+  if (layout->type == kTiled) return strides_of(order_of(*layout), given);
+  return {layout->strides.byte_strides, layout->strides.byte_strides + layout->strides.num_byte_strides};
+}
+
+// Has the dimensions in an order of memory, from minor to major: the array is that of its memory then.
+PJRT_Error* arrange(const PJRT_Buffer_MemoryLayout& layout, Given& given) {
+  if (layout.type != kTiled || layout.tiled.num_tiles != 0)
+    return error(kUnimplemented, "an array in memory by tiles or strides; its layout is an order of dimensions");
+  const Order order = order_of(layout);
+  Order sorted(order), rows;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < given.dims.size(); ++i) rows.push_back(static_cast<std::int64_t>(i));
+  if (sorted != rows) return error(kInvalidArgument, "the layout " + text_of(order) + " of an array of another rank");
+  const auto strides = given.strides.empty() ? strides_of(Order(), given) : given.strides;
+  Given made{given.data, given.type, {}, {}, given.element, given.bytes};
+  for (auto each = order.rbegin(); each != order.rend(); ++each) {
+    made.dims.push_back(given.dims[static_cast<std::size_t>(*each)]);
+    made.strides.push_back(strides[static_cast<std::size_t>(*each)]);
+  }
+  given = std::move(made);
+  return nullptr;
+}
+
+Order shortened(Order order) {
+  return std::is_sorted(order.rbegin(), order.rend()) ? Order() : order;
 }
 
 }  // namespace
@@ -244,6 +300,12 @@ PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
   Given given{static_cast<char*>(const_cast<void*>(args.data)), args.type, {args.dims, args.dims + args.num_dims}, {}};
   if (args.byte_strides != nullptr) given.strides.assign(args.byte_strides, args.byte_strides + args.num_byte_strides);
   if (PJRT_Error* failure = given.measure()) return failure;
+  std::vector<std::int64_t> dims(given.dims);
+  Order order;
+  if (args.device_layout != nullptr) {
+    if (PJRT_Error* failure = arrange(*args.device_layout, given)) return failure;
+    order = shortened(order_of(*args.device_layout));
+  }
   PJRT_Memory* memory = args.memory != nullptr ? args.memory : args.device->memories.front();
   auto released = std::make_shared<Outcome>();
   std::shared_ptr<Storage> storage;
@@ -254,7 +316,7 @@ PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
     if (storage == nullptr) return no_memory(given.bytes);
     released->set();
   }
-  args.buffer = new PJRT_Buffer(args.type, std::move(given.dims), memory, std::move(storage));
+  args.buffer = new PJRT_Buffer(args.type, std::move(dims), memory, std::move(storage), std::move(order));
   args.done_with_host_buffer = new PJRT_Event{std::move(released)};
   return nullptr;
 }
@@ -291,7 +353,16 @@ PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args) {
   }
   if (args.dst_size < storage->bytes) return error(kInvalidArgument, "less memory than the array has bytes");
   if (PJRT_Error* failure = args.src->wait()) return failure;
-  std::memcpy(args.dst, storage->data, storage->bytes);
+  if (args.host_layout == nullptr || args.host_layout->type != kTiled ||
+      shortened(order_of(*args.host_layout)) == args.src->order) {
+    std::memcpy(args.dst, storage->data, storage->bytes);
+  } else {
+    Given given{static_cast<char*>(storage->data), args.src->type, args.src->dims, {}};
+    if (PJRT_Error* failure = given.measure()) return failure;
+    given.strides = strides_of(args.src->order, given);
+    if (PJRT_Error* failure = arrange(*args.host_layout, given)) return failure;
+    given.copy_to(static_cast<char*>(args.dst));
+  }
   args.event = done_event();
   return nullptr;
 }
@@ -303,7 +374,7 @@ PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** 
   auto copy = Storage::of_pool(storage->bytes);
   if (copy == nullptr) return error(kResourceExhausted, std::to_string(storage->bytes) + " bytes for an array");
   std::memcpy(copy->data, storage->data, storage->bytes);
-  *to = new PJRT_Buffer(from.type, from.dims, memory, std::move(copy));
+  *to = new PJRT_Buffer(from.type, from.dims, memory, std::move(copy), from.order);
   return nullptr;
 }
 

@@ -56,6 +56,11 @@ PJRT_Error* Call::take_arguments(const PJRT_LoadedExecutable_Execute_Args& args)
       if (given.type != wanted.type || given.dims != wanted.dims)
         return error(kInvalidArgument, place(program, d, i) + ": " + text_of({given.type, given.dims}) + " given, " +
                                            text_of(wanted) + " needed");
+      if (given.order != wanted.order)
+        return error(kInvalidArgument,
+                     place(program, d, i) + " has the layout " +
+                         PJRT_Layouts_MemoryLayout(given.order, given.dims.size()).text +
+                         ", where the program takes " + program.argument_layouts[static_cast<std::size_t>(i)].text);
       if (buffers[d].back()->made != nullptr) awaited.push_back(buffers[d].back()->made);
     }
     for (int parameter : program.donated) {
@@ -131,7 +136,7 @@ void Call::give_results(const PJRT_LoadedExecutable_Execute_Args& args, const st
       PJRT_Device* device = args.execute_device != nullptr ? args.execute_device : program.devices[d];
       if (output.is_token()) results[d][r] = Storage::of_pool(0);
       args.output_lists[d][r] =
-          new PJRT_Buffer(output.type, output.dims, device->memories[output.kind], results[d][r], done);
+          new PJRT_Buffer(output.type, output.dims, device->memories[output.kind], results[d][r], output.order, done);
     }
     if (args.device_complete_events != nullptr)
       args.device_complete_events[d] = done == nullptr ? done_event() : new PJRT_Event{done};

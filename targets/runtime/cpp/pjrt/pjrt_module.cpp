@@ -240,22 +240,23 @@ std::vector<std::string> texts_of(const nb::dict& from, const char* key) {
   return made;
 }
 
-// `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory.
+// `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory, `orders` the
+// order in which its elements are there.
 void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types,
-                  const std::vector<std::string>& kinds) {
+                  const std::vector<std::string>& kinds, const std::vector<Order>& orders) {
   int array = 0;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const auto number = static_cast<PJRT_Buffer_Type>(types[i]);
     const std::size_t kind = kind_of(kinds.at(i));
     if (number == kToken) {
-      program.outputs.push_back({number, {}, 0, -1, kind});
+      program.outputs.push_back({number, {}, 0, -1, kind, {}});
       continue;
     }
     const ArraySpec& spec = function.results.at(static_cast<std::size_t>(array));
     const auto alias = function.aliases.find(array++);
     const bool is_alias = alias != function.aliases.end();
-    program.outputs.push_back(
-        {number, {spec.shape.begin(), spec.shape.end()}, spec.bytes, is_alias ? alias->second : -1, kind});
+    program.outputs.push_back({number, logical({spec.shape.begin(), spec.shape.end()}, orders.at(i)), spec.bytes,
+                               is_alias ? alias->second : -1, kind, orders[i]});
     program.output_bytes += static_cast<std::int64_t>(spec.bytes);
     if (is_alias) program.alias_bytes += static_cast<std::int64_t>(spec.bytes);
   }
@@ -274,17 +275,24 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   program->num_partitions = taken<int>(made, "num_partitions");
   program->num_arguments = taken<std::size_t>(made, "num_arguments");
   program->takes = taken<std::vector<int>>(made, "takes");
-  const auto types = taken<std::vector<int>>(made, "input_types");
-  for (std::size_t i = 0; i < types.size(); ++i) {
-    const auto& shape = function.parameters.at(i).shape;
-    program->parameters.push_back({static_cast<PJRT_Buffer_Type>(types[i]), {shape.begin(), shape.end()}});
-  }
   program->donated = taken<std::vector<int>>(made, "donated");
   program->code_bytes = taken<std::int64_t>(made, "code_bytes");
   program->parameter_shardings = Texts(texts_of(made, "parameter_shardings"));
   program->output_shardings = Texts(texts_of(made, "output_shardings"));
   read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"),
-               taken<std::vector<std::string>>(made, "output_kinds"));
+               taken<std::vector<std::string>>(made, "output_kinds"),
+               taken<std::vector<Order>>(made, "output_layouts"));
+  const auto orders = taken<std::vector<Order>>(made, "argument_layouts");
+  const auto types = taken<std::vector<int>>(made, "input_types");
+  std::vector<std::size_t> ranks(orders.size());
+  for (std::size_t i = 0; i < program->takes.size(); ++i) {
+    const auto number = static_cast<std::size_t>(program->takes[i]);
+    const auto& shape = function.parameters.at(i).shape;
+    ranks.at(number) = shape.size();
+    program->parameters.push_back({static_cast<PJRT_Buffer_Type>(types.at(i)),
+                                   logical({shape.begin(), shape.end()}, orders[number]), orders[number]});
+  }
+  for (std::size_t i = 0; i < orders.size(); ++i) program->argument_layouts.emplace_back(orders[i], ranks[i]);
   int number = 0;
   for (int id : taken<std::vector<int>>(made, "devices")) {
     PJRT_Device* device = client.device_list.at(static_cast<std::size_t>(id));

@@ -122,15 +122,33 @@ class Storage {
   std::function<void()> release_;  // of somebody else's
 };
 
+// Dimensions from minor to major, which order an array's elements in memory; none for the order of rows.
+using Order = std::vector<std::int64_t>;
+Order full(const Order& order, std::size_t rank);  // with all dimensions
+std::string text_of(const Order& order);              // as XLA writes it
+// The shape of an array from that of its memory.
+std::vector<std::int64_t> logical(const std::vector<std::int64_t>& memory, const Order& order);
+
+struct PJRT_Layouts_MemoryLayout {
+  std::string text;
+  PJRT_Layouts_MemoryLayout(const Order& order, std::size_t rank) : text(text_of(full(order, rank))) {}
+};
+
 struct PJRT_Buffer {
   PJRT_Buffer_Type type;
   std::vector<std::int64_t> dims;
+  const Order order;
   PJRT_Memory* memory;
   const std::shared_ptr<Outcome> made;  // of the run that writes it; null where that is done
 
   PJRT_Buffer(PJRT_Buffer_Type type, std::vector<std::int64_t> dims, PJRT_Memory* memory,
-              std::shared_ptr<Storage> storage, std::shared_ptr<Outcome> made = nullptr)
-      : type(type), dims(std::move(dims)), memory(memory), made(std::move(made)), storage_(std::move(storage)) {}
+              std::shared_ptr<Storage> storage, Order order = {}, std::shared_ptr<Outcome> made = nullptr)
+      : type(type),
+        dims(std::move(dims)),
+        order(std::move(order)),
+        memory(memory),
+        made(std::move(made)),
+        storage_(std::move(storage)) {}
   std::shared_ptr<Storage> storage() const;  // null once it is deleted
   std::shared_ptr<Storage> take();           // deletes it
   bool is_made() const { return made == nullptr || made->is_set(); }
@@ -159,12 +177,14 @@ struct Output {
   std::size_t bytes;
   int alias;  // the array argument whose memory it may take, or -1
   std::size_t kind;  // of kMemoryKinds
+  Order order;
   bool is_token() const { return type == kToken; }
 };
 
 struct Parameter {
   PJRT_Buffer_Type type;
   std::vector<std::int64_t> dims;
+  Order order = {};
 };
 std::string text_of(const Parameter& array);  // f32[2,3]
 extern const char* const kTypeNames[];        // XLA's, by the numbers of element types
@@ -201,6 +221,7 @@ struct PJRT_Executable {
   std::size_t num_arguments = 0;  // tokens among them
   std::vector<int> takes;         // those that are arrays
   std::vector<Parameter> parameters;  // what these are
+  std::vector<PJRT_Layouts_MemoryLayout> argument_layouts, output_layouts;
   std::vector<int> donated;       // of the arrays, by their number among them, those that are gone after a call
   std::vector<Output> outputs;
   std::vector<PJRT_Device*> devices;  // those of this process, in the order of the program's
@@ -214,6 +235,7 @@ struct PJRT_Executable {
   std::vector<std::int64_t> output_dims;
   std::vector<std::size_t> output_ranks;
   Texts kinds;
+  std::vector<PJRT_Layouts_MemoryLayout*> argument_layout_list, output_layout_list;
   void lay_out();  // fills these
 
   // What one call costs, once it was asked for.

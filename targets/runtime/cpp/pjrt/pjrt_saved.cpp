@@ -49,7 +49,7 @@ struct Array : Parameter {
 Array array_of(const std::string& text) {
   const std::size_t bracket = text.find('[');
   const auto* found = std::find(kTypeNames, kTypeNames + kTypeCount, text.substr(0, bracket));
-  Array made{{static_cast<PJRT_Buffer_Type>(found - kTypeNames), {}}, 0};
+  Array made{{static_cast<PJRT_Buffer_Type>(found - kTypeNames), {}, {}}, 0};
   if (bracket == std::string::npos || element_bytes(made.type) == 0)
     throw std::runtime_error("no type of an array: " + text);
   std::istringstream rest(text.substr(bracket + 1));
@@ -346,25 +346,47 @@ class SavedProgram final : public PJRT_Executable {
         throw std::runtime_error("its arrays are not as many as its interface says");
       return found;
     };
+    // Its orders are from major to minor.
+    const auto order_of = [&](const char* side, std::size_t i, std::size_t rank) {
+      Order order;
+      if (plain == nullptr) return order;
+      for (const Json& each : (*plain)[side].list().at(i).list()) order.insert(order.begin(), each.integer());
+      Order sorted(order);
+      std::sort(sorted.begin(), sorted.end());
+      for (std::size_t d = 0; d < sorted.size(); ++d)
+        if (sorted.size() != rank || sorted[d] != static_cast<std::int64_t>(d)) throw std::runtime_error("no order of an array's dimensions");
+      return order;
+    };
     const std::vector<bool> tokens = are_tokens("arguments", given.size());
     num_arguments = tokens.size();
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      if (!tokens[i]) takes.push_back(static_cast<int>(i));
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i]) {
+        argument_layouts.emplace_back(Order(), 0);
+        continue;
+      }
+      Array& array = given[takes.size()];
+      array.order = order_of("argument_orders", i, array.dims.size());
+      array.dims = logical(array.dims, array.order);
+      argument_layouts.emplace_back(array.order, array.dims.size());
+      takes.push_back(static_cast<int>(i));
+    }
     std::map<std::int64_t, int> aliases;
     for (const Json& pair : description["function"]["aliases"].list())
       aliases[pair.list().at(0).integer()] = static_cast<int>(pair.list().at(1).integer());
     std::size_t next = 0, number = 0;
     for (bool is_token : are_tokens("results", made.size())) {
-      const std::size_t kind = plain == nullptr ? 0 : kind_of((*plain)["output_kinds"].list().at(number++).text());
+      const std::size_t kind = plain == nullptr ? 0 : kind_of((*plain)["output_kinds"].list().at(number).text());
+      ++number;
       if (is_token) {
-        outputs.push_back({static_cast<PJRT_Buffer_Type>(kToken), {}, 0, -1, kind});
+        outputs.push_back({static_cast<PJRT_Buffer_Type>(kToken), {}, 0, -1, kind, {}});
         continue;
       }
       const auto alias = aliases.find(static_cast<std::int64_t>(next));
       const int from = alias == aliases.end() ? -1 : alias->second;
       if (from < -1 || from >= static_cast<int>(given.size())) throw std::runtime_error("an alias of an array that is not there");
       const Array& array = made[next++];
-      outputs.push_back({array.type, array.dims, array.bytes, from, kind});
+      const Order order = order_of("result_orders", number - 1, array.dims.size());
+      outputs.push_back({array.type, logical(array.dims, order), array.bytes, from, kind, order});
       output_bytes += static_cast<std::int64_t>(array.bytes);
       if (from >= 0) alias_bytes += static_cast<std::int64_t>(array.bytes);
     }

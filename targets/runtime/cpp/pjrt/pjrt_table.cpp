@@ -423,6 +423,42 @@ void output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args)
 void context_create(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
 void context_destroy(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
 
+// ---- layouts
+
+PJRT_Error* buffer_memory_layout(PJRT_Buffer_GetMemoryLayout_Args& args) {
+  static const Order rows = full({}, 64);  // its end is the order of rows of any rank
+  const Order& order = args.buffer->order;
+  const std::size_t rank = args.buffer->dims.size();
+  if (rank > rows.size()) return error(kUnimplemented, "the layout of an array of more than 64 dimensions");
+  args.layout.type = 0;
+  args.layout.tiled = {};
+  args.layout.tiled.minor_to_major = order.empty() ? rows.data() + (rows.size() - rank) : order.data();
+  args.layout.tiled.minor_to_major_size = rank;
+  return nullptr;
+}
+void layout_destroy(PJRT_Layouts_MemoryLayout_Destroy_Args& args) { delete args.layout; }
+void nothing_to_delete(PJRT_Layouts_SerializedLayout*) {}
+void layout_serialize(PJRT_Layouts_MemoryLayout_Serialize_Args& args) {
+  give(args.serialized_bytes, args.serialized_bytes_size, args.layout->text);
+  args.serialized_layout = nullptr;  // the layout has the bytes
+  args.serialized_layout_deleter = nothing_to_delete;
+}
+template <typename A>  // of the client and the topology
+void default_layout(A& args) {
+  args.layout = new PJRT_Layouts_MemoryLayout({}, args.num_dims);
+}
+void buffer_layout(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args& args) {
+  args.layout = new PJRT_Layouts_MemoryLayout(args.buffer->order, args.buffer->dims.size());
+}
+void output_layouts(PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args& args) {
+  args.num_outputs = of(args.executable).output_layout_list.size();
+  args.layouts = of(args.executable).output_layout_list.data();
+}
+void parameter_layouts(PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args& args) {
+  args.num_parameters = of(args.executable).argument_layout_list.size();
+  args.layouts = of(args.executable).argument_layout_list.data();
+}
+
 void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
 void loaded_executable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
   args.executable = reinterpret_cast<PJRT_Executable*>(new SharedExecutable{args.loaded_executable->program});
@@ -554,7 +590,10 @@ void PJRT_Executable::lay_out() {
     output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
     output_ranks.push_back(output.dims.size());
     names.push_back(kMemoryKinds[output.kind]);
+    output_layouts.emplace_back(output.order, output.dims.size());
   }
+  for (auto& each : output_layouts) output_layout_list.push_back(&each);
+  for (auto& each : argument_layouts) argument_layout_list.push_back(&each);
   kinds = Texts(std::move(names));
 }
 
@@ -671,6 +710,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Buffer_Dimensions, buffer_dims)
   SLOT(Buffer_UnpaddedDimensions, buffer_unpadded)
   SLOT(Buffer_DynamicDimensionIndices, buffer_dynamic)
+  SLOT(Buffer_GetMemoryLayout, buffer_memory_layout)
   SLOT(Buffer_OnDeviceSizeInBytes, buffer_size)
   SLOT(Buffer_Device, buffer_device)
   SLOT(Buffer_Memory, buffer_memory)
@@ -692,7 +732,18 @@ const PJRT_Api* make_table(Host given) {
       reinterpret_cast<void*>(&slot<PJRT_Shardings_PJRT_Executable_ParameterShardings_Args, parameter_shardings>);
   shardings.PJRT_Shardings_PJRT_Executable_OutputShardings =
       reinterpret_cast<void*>(&slot<PJRT_Shardings_PJRT_Executable_OutputShardings_Args, output_shardings>);
-  table.extension_start = &shardings;
+  static PJRT_Layouts_Extension layouts{};
+  layouts.base = {sizeof layouts, kLayouts, &shardings.base};
+#define SLOT(name, function) layouts.PJRT_Layouts_##name = reinterpret_cast<void*>(&slot<PJRT_Layouts_##name##_Args, function>);
+  SLOT(MemoryLayout_Destroy, layout_destroy)
+  SLOT(MemoryLayout_Serialize, layout_serialize)
+  SLOT(PJRT_Client_GetDefaultLayout, default_layout)
+  SLOT(PJRT_Buffer_MemoryLayout, buffer_layout)
+  SLOT(PJRT_Topology_GetDefaultLayout, default_layout)
+  SLOT(PJRT_Executable_GetOutputLayouts, output_layouts)
+  SLOT(PJRT_Executable_GetParameterLayouts, parameter_layouts)
+#undef SLOT
+  table.extension_start = &layouts;
   return &table;
 }
 

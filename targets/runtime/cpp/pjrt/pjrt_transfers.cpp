@@ -134,7 +134,7 @@ PJRT_Error* transfer_retrieve(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuff
   if (array->is_retrieved) return error(kFailedPrecondition, "the array has been retrieved already");
   array->is_retrieved = true;
   args.buffer_out =
-      new PJRT_Buffer(array->type, array->dims, args.transfer_manager->memory, array->storage, array->made);
+      new PJRT_Buffer(array->type, array->dims, args.transfer_manager->memory, array->storage, Order(), array->made);
   return nullptr;
 }
 
@@ -183,7 +183,7 @@ PJRT_Error* buffer_of_error(PJRT_Client_CreateErrorBuffer_Args& args) {
   auto made = std::make_shared<Outcome>();
   made->set(std::unique_ptr<PJRT_Error>(
       error(static_cast<Code>(args.error_code), std::string(args.error_message, args.error_message_size))));
-  args.buffer = new PJRT_Buffer(args.shape_element_type, std::move(dims), args.memory, std::move(storage), std::move(made));
+  args.buffer = new PJRT_Buffer(args.shape_element_type, std::move(dims), args.memory, std::move(storage), Order(), std::move(made));
   return nullptr;
 }
 
