@@ -81,8 +81,10 @@ holds.
 REST = """
 Text is UTF-8; comments and a byte order mark before it do no harm. Text and bytecode may be of StableHLO, CHLO, VHLO,
 MHLO, Shardy, func and the other dialects that jaxlib's MLIR has. HLO is read as XLA prints it before its passes and
-after them, such as what `--xla_dump_to` wrote: [every opcode of HLO](hlo_opcodes.md). Tuples are taken apart, and
-branches between the blocks of a function (`cf.br`, `cf.cond_br`, `cf.switch`) become loops and conditionals.
+after them, such as what `--xla_dump_to` wrote: [every opcode of HLO](hlo_opcodes.md). HLO text may also lack the line
+`HloModule`: computations, of which the one marked `ENTRY` is run or else the last, or a single instruction. Tuples are
+taken apart, and branches between the blocks of a function (`cf.br`, `cf.cond_br`, `cf.switch`) become loops and
+conditionals.
 
 Bytes of unknown origin are read in a process of their own ([decision 0008](decisions/0008-reading-bytes.md)); those
 that you trust are read in place by `sx.load(data, trusted=True)`. When a module has no function `main`, another one is

@@ -1,8 +1,9 @@
-"""HLO that XLA's conversion to StableHLO misreads or refuses: layouts, pairs, devices, constants that were left out."""
+"""HLO that XLA's conversion to StableHLO misreads or refuses, and texts without a header."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from jaxlib import _hlo
 
 import stablexla as sx
+from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.hlo.proto import Devices, prepare
 from tests.comparison import assert_same
 from tests.interop.hlo_oracle import ours, xla
@@ -259,6 +261,90 @@ class TestTexts:
             f"  j = s32[] parameter(3)  m = f32[] negate(a)  n = f32[] negate(b)  ROOT c = pred[] {compared} }}\n",
         )
         assert "chlo.top_k" not in str(sx.load(text))
+
+
+class TestWithoutHeader:
+    """Texts that do not begin with `HloModule`, as XLA's tests have them."""
+
+    TWICE = "twice { p = f32[4]{0} parameter(0) ROOT a = f32[4]{0} add(p, p) }"
+    LISTED = TWICE.replace("twice", "%twice (p: f32[4]) -> f32[4]")
+    NEGATED = "n = f32[4] negate(x)"
+
+    @pytest.mark.parametrize(
+        ("text", "name", "expected"),
+        [
+            (f"ENTRY main {{ x = f32[4] parameter(0) ROOT {NEGATED} }}", "module_main", -X),
+            (f"// first\n/* second\n*/ ENTRY e\n{{ x = f32[4] parameter(0) // third\n {NEGATED} }}", "module_e", -X),
+            ("ENTRY %e.1 (x: f32[4]) -> f32[4] { ROOT %x = f32[4]{0:T(4)} parameter(0) }", "module_e.1", X),
+            (
+                f"{TWICE}\nENTRY e {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module_e",
+                2 * X,
+            ),
+            (
+                f"{LISTED}\nENTRY e {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module",
+                2 * X,
+            ),
+            (
+                f"{TWICE}\nlast {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module_last",
+                2 * X,
+            ),
+            (f"/* first */ {LISTED}", "module", 2 * X),
+            (f"%module /* MLIR's word */ {{ /* first */ %x = f32[4] parameter(0)\n {NEGATED} }}", "module_module", -X),
+            ("// first\n /* second */ (f32[4]) tuple(f32[4] x)", "_", X),
+            ("ROOT y = f32[4]{0} negate(f32[4]{0} %x)", "_", -X),
+            ("f32[4] add(f32[4] x, f32[4] x)", "_", 2 * X),
+            (
+                "f32[4]{0} fusion(f32[4]{0} x), kind=kLoop, calls={ p = f32[4] parameter(0) ROOT n = f32[4] abs(p) }",
+                "_",
+                abs(X),
+            ),
+        ],
+    )
+    def test_as_xla_reads_them(self, text: str, name: str, expected: np.ndarray, tmp_path: Path) -> None:
+        file = tmp_path / "program"
+        file.write_text(text)
+        for program in (text, text.encode(), file):
+            assert f"module @{name} " in str(sx.load(program)).split("\n")[0]
+        assert_same(sx.compile(text).execute([X])[0], expected)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "module { func.func @main() { return } }",
+            "// f32[4] negate(x)\nmodule\n{ func.func @main() { return } }",
+            "builtin.module { func.func @main() { return } }",
+            "#map = affine_map<(d0) -> (d0)>\nfunc.func @main() { return }",
+            '"builtin.module"() ({ func.func @main() { return } }) : () -> ()',
+        ],
+    )
+    def test_mlir_is_none(self, text: str) -> None:
+        assert recognise(text.encode()) is Format.TEXT
+        sx.load(text)
+
+    @pytest.mark.parametrize(
+        ("text", "place", "said"),
+        [
+            ("ENTRY e { x = f32[4] parameter(0) }\nENTRY f { x = f32[4] parameter(0) }", (2, 1), "only one ENTRY"),
+            (LISTED.replace("add", "ad"), (1, 77), "Unknown opcode: ad"),
+            ("x = f32[4] parameter(0)\ny = f32[4] negate(x)", (2, 1), "one instruction is a program[^$]*ENTRY main"),
+            ("y = f32[4] negate(f32[4] x", (1, 18), "cannot parse as an instruction name"),
+            ("e { x = f32[4] parameter(0), y }", (1, 29), "expects"),
+            ("just words", (1, 1), "read as MLIR text: custom op 'just'[^$]*HloModule, ENTRY"),
+            ("// first\n{'x': [1, 2]}", (2, 1), "read as MLIR text: [^$]*HloModule, ENTRY"),
+        ],
+    )
+    def test_errors(self, text: str, place: tuple[int, int], said: str) -> None:
+        with pytest.raises(sx.ParseError, match=said) as caught:
+            sx.load(text)
+        assert (caught.value.line, caught.value.column) == place
+
+    @pytest.mark.parametrize("part", [" ", "(", "/*", "/**/", "// x\n", "a ", "a(", "f32[1] ", "n()->", "x=(", "a.b"])
+    def test_what_is_none_is_seen_in_linear_time(self, part: str) -> None:
+        """Each pattern gives up at its first mismatch: with backtracking, one of these takes minutes."""
+        assert recognise(part.encode() * (60000 // len(part))) is Format.TEXT
 
 
 class TestStochasticConvert:
