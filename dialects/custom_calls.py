@@ -16,6 +16,11 @@ PARTITIONER_NOTES = frozenset(
     [
         "annotate_device_placement",
         "LayoutConstraint",
+        "MoveToDevice",
+        "MoveToHost",
+        "PinToDevice",
+        "ShardBarrierFrom",
+        "ShardBarrierTo",
         "Sharding",
         "SPMDFullToShardShape",
         "SPMDShardToFullShape",
@@ -26,7 +31,7 @@ PARTITIONER_NOTES = frozenset(
         "xla.sdy.ShardingGroup",
     ]
 )
-"""Targets that are annotations for a partitioner, without meaning on one device."""
+"""Targets that are annotations of shardings, layouts and memories: identities on one device."""
 
 OF_THIS_PROCESS = "jax callback "
 """Prefix of names that are valid in this process only."""

@@ -263,6 +263,60 @@ class TestTexts:
         assert "chlo.top_k" not in str(sx.load(text))
 
 
+PLACED = ["annotate_device_placement", "LayoutConstraint", "MoveToDevice", "MoveToHost", "PinToDevice"]
+BARRIERS = ["ShardBarrierFrom", "ShardBarrierTo"]
+
+
+class TestAnnotations:
+    """Custom calls that say where an array lies, or how it is sharded: identities in one process."""
+
+    STEP = """step {{ s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0
+      x = f32[4] get-tuple-element(s), index=1  one = s32[] constant(1)  j = s32[] add(i, one)
+      y = f32[4] {}  ROOT t = (s32[], f32[4]) tuple(j, y) }}
+      more {{ s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(3)
+      ROOT c = pred[] compare(i, n), direction=LT }}"""
+
+    @pytest.mark.parametrize("sharding", ["", ", sharding={replicated}"])
+    @pytest.mark.parametrize("name", [*PLACED, *BARRIERS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"])
+    def test_on_one_device(self, name: str, sharding: str) -> None:
+        call = f'custom-call(x), custom_call_target="{name}"{sharding}'
+        loop = "z = s32[] constant(0)", "t = (s32[], f32[4]) tuple(z, x)", "w = (s32[], f32[4]) while(t), "
+        for *lines, last in (
+            ("y = f32[4] " + call,),
+            ("y = f32[4] " + call + ", custom_call_has_side_effect=true, api_version=API_VERSION_STATUS_RETURNING",),
+            (
+                "t = (f32[4]) tuple(x)",
+                "y = (f32[4]) " + call.replace("(x)", "(t)"),
+                "z = f32[4] get-tuple-element(y), index=0",
+            ),
+            (*loop[:2], loop[2] + "condition=more, body=step", "y = f32[4] get-tuple-element(w), index=1"),
+            (
+                "n = s32[] constant(3)",
+                "d = f32[<=4] set-dimension-size(x, n), dimensions={0}",
+                "y = f32[<=4] " + call.replace("(x)", "(d)"),
+            ),
+        ):
+            before = self.STEP.format(call) if "while" in "".join(lines) else ""
+            executable = sx.compile(entry("x = f32[4] parameter(0)", *lines, last, before=before))
+            assert "custom_call" not in executable.ir("stablehlo")
+            assert_same(executable.execute([X])[0], X[:3] if "<=" in last else X)
+
+    @pytest.mark.parametrize("name", [*PLACED, *BARRIERS, "Sharding"])
+    def test_parts_stay_where_they_are(self, name: str) -> None:
+        """On two devices nothing is gathered for them."""
+        halves = "sharding={devices=[2]<=[2]}"
+        text = entry(
+            f"x = f32[4] parameter(0), {halves}",
+            f'y = f32[4] custom-call(x), custom_call_target="{name}", {halves}',
+            f"z = f32[4] negate(y), {halves}",
+            header=", num_partitions=2",
+        )
+        executable = sx.compile(text)
+        assert "-> tensor<2xf32>" in (stage := executable.ir("stablehlo"))
+        assert not re.search("custom_call|all_gather", stage)
+        assert_same(executable(X), -X)
+
+
 class TestWithoutHeader:
     """Texts that do not begin with `HloModule`, as XLA's tests have them."""
 
