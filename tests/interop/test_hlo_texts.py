@@ -237,6 +237,16 @@ class TestTexts:
         assert (caught.value.line, caught.value.column) == (4, 18)
         assert "xla_dump_large_constants" in str(caught.value)
 
+    def test_origins_of_values(self) -> None:
+        """Which value of the user's program one was: XLA's conversion makes attributes of MHLO of them."""
+        text = entry('x = f32[4] parameter(0), origin={{"x" {1}}}', 'y = f32[4] negate(x), origin={{"y"}}')
+        assert "mhlo.original_value" not in str(sx.load(text))
+        assert_same(ours(text, [X])[0], -X)
+
+    def test_a_top_k_without_comparator_is_left_to_its_target(self) -> None:
+        text = entry("x = f32[9] parameter(0)", 'y = (f32[3], s32[3]) custom-call(x), custom_call_target="TopK"')
+        assert "custom_call @TopK" in str(sx.load(text))
+
     def test_older_names(self) -> None:
         text = entry(
             "x = f32[4] parameter(0)", "y = f32[4]{0} cross-replica-sum(x), to_apply=sum", before=TestDevices.SUM
