@@ -15,11 +15,13 @@ C_FUNCTION = "stablexla.custom_call."
 LAYOUT = "LayoutConstraint"
 """The target of JAX's `with_layout_constraint`."""
 
-OF_MEMORY = frozenset(["annotate_device_placement", LAYOUT])
+OF_MEMORY = frozenset(["annotate_device_placement", "MoveToDevice", "MoveToHost", "PinToDevice", LAYOUT])
 """Targets that say where in memory their operand lies, and in which order."""
 
 PARTITIONER_NOTES = OF_MEMORY | frozenset(
     [
+        "ShardBarrierFrom",
+        "ShardBarrierTo",
         "Sharding",
         "SPMDFullToShardShape",
         "SPMDShardToFullShape",
@@ -30,7 +32,7 @@ PARTITIONER_NOTES = OF_MEMORY | frozenset(
         "xla.sdy.ShardingGroup",
     ]
 )
-"""Targets that are annotations for a partitioner, without meaning on one device."""
+"""Targets that are annotations of shardings, layouts and memories: identities on one device."""
 
 ON_PARTS = "stablexla.on_parts"
 """An attribute of calls that every device makes, on its parts of the operands as they are cut."""

@@ -1,14 +1,17 @@
 """Writes `interop_formats.md`: which forms of programs are read and written here, in which versions.
 
-Every line is tried: a program is written in the form or for the version, recognised, read back and run.
+Every line is tried: a program is written in the form or for the version, recognised, read back and run. The artifacts
+of other producers are tried by `--artifacts FOLDER`; without it the page keeps what they gave before.
 """
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
 import jaxlib.mlir.ir as ir
@@ -19,6 +22,7 @@ from stablexla.interop.encodings.bytecode import NEWEST, read_bytecode
 from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve, serialise, targets
 from stablexla.interop.encodings.writers import FORMS, write
+from stablexla.interop.loading import load_bytes
 from stablexla.tools.translate import ENDINGS
 
 PAGE = Path(__file__).parent / "interop_formats.md"
@@ -81,8 +85,10 @@ holds.
 REST = """
 Text is UTF-8; comments and a byte order mark before it do no harm. Text and bytecode may be of StableHLO, CHLO, VHLO,
 MHLO, Shardy, func and the other dialects that jaxlib's MLIR has. HLO is read as XLA prints it before its passes and
-after them, such as what `--xla_dump_to` wrote: [every opcode of HLO](hlo_opcodes.md). Tuples are taken apart, and
-branches between the blocks of a function (`cf.br`, `cf.cond_br`, `cf.switch`) become loops and conditionals.
+after them, such as what `--xla_dump_to` wrote: [every opcode of HLO](hlo_opcodes.md). HLO text may also lack the line
+`HloModule`: computations, of which the one marked `ENTRY` is run or else the last, or a single instruction. Tuples are
+taken apart, and branches between the blocks of a function (`cf.br`, `cf.cond_br`, `cf.switch`) become loops and
+conditionals.
 
 Bytes of unknown origin are read in a process of their own ([decision 0008](decisions/0008-reading-bytes.md)); those
 that you trust are read in place by `sx.load(data, trusted=True)`. When a module has no function `main`, another one is
@@ -101,6 +107,19 @@ otherwise: the error says what wrote it, which operation is the first one too ne
 | version | bytecode | read back | new in it |
 |---|---|---|---|
 """
+
+ARTIFACTS = "## Artifacts of other producers\n"
+ABOUT_ARTIFACTS = """
+StableHLO's repository keeps an artifact of each version, `stablehlo_legalize_to_vhlo.*.mlir.bc` in
+`stablehlo/tests/vhlo`, written when that version was new. Each has a function for each operation, attribute and type.
+Tried by `python docs/make_interop_formats.py --artifacts FOLDER`: the artifact is read, and each function compiled for
+the first numbers of devices that its groups fit.
+
+| version | functions read | compiled | custom calls of unregistered targets | refused |
+|---|--:|--:|--:|--:|
+"""
+DEVICES = [(1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (16, 1), (1, 16)]
+"""Numbers of replicas and partitions."""
 
 BYTECODE = """
 MLIR bytecode outside of artifacts is read and written in the versions 0 to {newest} of its encoding. It makes no
@@ -150,11 +169,63 @@ def version_rows(module: ir.Module, expected: list[np.ndarray]) -> Iterator[tupl
         yield good, f"| {version} | {read_bytecode(data).version} | {_yes(good)} | {NEWS.get(version, '')} |"
 
 
+def artifacts_section(folder: Path) -> str:
+    """Try the artifacts in a folder."""
+    tried = sorted((_version(path), *_compiled(path)) for path in folder.glob("*[0-9].mlir.bc"))
+    rows = [f"| {'.'.join(map(str, version))} | {' | '.join(map(str, counts))} |\n" for version, counts, _ in tried]
+    _, _, refused = tried[-1]
+    listed = [f"- {', '.join(f'`{name}`' for name in names)}: {why}\n" for why, names in refused.items()]
+    return ABOUT_ARTIFACTS + "".join(rows) + "\nRefused of the newest:\n\n" + "".join(listed) + "\n"
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in path.name.split(".")[-3].split("_"))
+
+
+def _compiled(path: Path) -> tuple[list[int], dict[str, list[str]]]:
+    """The numbers of a row, and the reasons of refusals with the functions of each."""
+    data = path.read_bytes()
+    module = load_bytes(data, str(path))
+    names = [op.attributes["sym_name"].value for op in module.body.operations if len(op.operation.regions[0].blocks)]
+    refused: dict[str, list[str]] = {}
+    calls = 0
+    for name in names:
+        why = _refusal(module, name)
+        if "there is no target" in why:
+            calls += 1
+        elif why:
+            refused.setdefault(why, []).append(name)
+    many = sum(map(len, refused.values()))
+    return [len(names), len(names) - calls - many, calls, many], refused
+
+
+def _refusal(module: ir.Module, name: str) -> str:
+    """Why a function does not compile for any of the numbers of devices; nothing when it does for one."""
+    why = ""
+    for replicas, partitions in DEVICES:
+        try:
+            sx.compile(module, entry=name, num_replicas=replicas, num_partitions=partitions)
+        except sx.StablexlaError as error:
+            said = error.summary.split("\n")[0]
+            if not re.search("names (device|replica|partition)", said):
+                return said
+            why = why or said
+        else:
+            return ""
+    return why
+
+
 def _yes(good: bool) -> str:
     return "yes" if good else "**no**"
 
 
-def page() -> str:
+def page(artifacts: str = "") -> str:
+    """The page's text.
+
+    Args:
+        artifacts: the section on those of other producers; that of the page when not given.
+    """
+    artifacts = artifacts or PAGE.read_text().partition(ARTIFACTS)[2].partition("## ")[0]
     module = sx.load(PROGRAM)
     expected = sx.compile(module).execute([X])
     forms, versions = list(form_rows(module, expected)), list(version_rows(module, expected))
@@ -170,13 +241,16 @@ def page() -> str:
         + "\n"
         + BYTECODE.format(newest=NEWEST, total=total)
         + "\n"
+        + ARTIFACTS
+        + artifacts
         + runpy.run_path(str(PAGE.with_name("dialect_operations.py")))["section"]()
     )
 
 
 def main() -> int:
     """Writes the page, or, with --check, says whether it is as it would be written."""
-    text = page()
+    folders = [Path(folder) for option, folder in pairwise(sys.argv) if option == "--artifacts"]
+    text = page(artifacts_section(folders[0]) if folders else "")
     if "--check" in sys.argv[1:]:
         return 0 if PAGE.read_text() == text else 1
     PAGE.write_text(text)

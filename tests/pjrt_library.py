@@ -9,7 +9,6 @@ from unittest import mock
 
 from stablexla.pjrt.__main__ import library
 
-
 LIBRARY = "STABLEXLA_TEST_PJRT_LIBRARY"
 """Names another library than the installed one: that which is built with a sanitizer."""
 

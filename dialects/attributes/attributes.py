@@ -28,6 +28,12 @@ def words(attribute: Any) -> tuple[str, ...]:
     return tuple(word(a) for a in attribute)
 
 
+def sort_dimension(op: Any) -> int:
+    """Return a sort's dimension, counted from 0; artifacts leave out the last one, which is the default."""
+    named = int(op.attributes["dimension"]) if "dimension" in op.attributes else -1
+    return int(named % op.operands[0].type.rank)
+
+
 @dataclass(frozen=True)
 class DotDimensionNumbers:
     """Contracting and batching dimensions of the operands of dot_general."""

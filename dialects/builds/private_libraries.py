@@ -3,6 +3,8 @@
 Upstream's build calls the libraries of its bindings the same in every distribution, and the dynamic linker takes the
 first one of a name for all: IREE's modules would get those of `mlir`, or the other way round. Here the libraries and
 the modules that are linked with them are loaded from copies in memory in which they have other names (decision 0031).
+TensorFlow shows the symbols of its MLIR and LLVM to all libraries that are loaded later: where it is installed, these
+look their symbols up in themselves first.
 """
 
 from __future__ import annotations
@@ -36,6 +38,17 @@ _serial = itertools.count(1)
 _loaded: list[ctypes.CDLL] = []
 
 
+def deep_binding() -> int:
+    """Return the flag for `dlopen` of a library with MLIR or LLVM: `RTLD_DEEPBIND` where TensorFlow may be loaded.
+
+    Not under a sanitizer, which refuses it.
+    """
+    if "tensorflow" not in sys.modules and PathFinder.find_spec("tensorflow") is None:
+        return 0
+    process = ctypes.CDLL(None)
+    return 0 if any(hasattr(process, f"__{name}_init") for name in ("asan", "tsan")) else os.RTLD_DEEPBIND
+
+
 class LibraryConflictError(StablexlaError, ImportError):
     """Another package's library is in the process under the name of one that `mlir` needs."""
 
@@ -57,7 +70,14 @@ def find_private_spec(
 
 class _Loader(ExtensionFileLoader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        path = Path(self.path)
+        flags = sys.getdlopenflags()
+        sys.setdlopenflags(flags | deep_binding())
+        try:
+            return self._create(spec, Path(self.path))
+        finally:
+            sys.setdlopenflags(flags)
+
+    def _create(self, spec: ModuleSpec, path: Path) -> ModuleType:
         try:
             if not _load_libraries(path.parent):
                 return super().create_module(spec)
@@ -79,10 +99,10 @@ def _load_libraries(folder: Path) -> bool:
         return False
     _check_names(folder, SHARED)
     # Functions are bound when they are called: a process calls few of 23,000, and is 10 ms sooner.
-    libraries = [ctypes.CDLL(str(folder / "libMLIRPythonCAPI.so"), os.RTLD_LAZY)]
+    libraries = [ctypes.CDLL(str(folder / "libMLIRPythonCAPI.so"), os.RTLD_LAZY | deep_binding())]
     for name in RENAMED:
         with _renamed_copy(folder / name.decode()) as copy:
-            libraries.append(ctypes.CDLL(copy))
+            libraries.append(ctypes.CDLL(copy, os.RTLD_NOW | deep_binding()))
     _loaded.extend(libraries)
     return True
 

@@ -50,7 +50,9 @@ def top_k(op: Any) -> None:
 
 
 def _takes_largest(op: Any) -> bool:
-    """Whether the comparator of a call puts the larger element first."""
+    """Whether the comparator of a call puts the larger element first; a call may have none."""
+    if "called_computations" not in op.attributes:
+        return False
     module = op.parent
     while module.name != "builtin.module":
         module = module.parent

@@ -15,6 +15,7 @@ from stablexla.dialects.attributes.attributes import (
     DotDimensionNumbers,
     PaddingConfig,
     integers,
+    sort_dimension,
 )
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.attributes.windows import Window
@@ -227,8 +228,8 @@ def dynamic_update_slice(site: Site) -> None:
 @expands("stablehlo.sort")
 def sort(site: Site) -> None:
     """Sort with a further mask operand; the comparator puts the elements beyond the size last."""
-    place = int(site.op.attributes["dimension"])
-    own = {p: size for p, size in agree(site.use.sizes).items() if p == place % len(site.use.operands[0])}
+    place = sort_dimension(site.op)
+    own = {p: size for p, size in agree(site.use.sizes).items() if p == place}
     if not own:
         return site.keep()
     seen = within(site.use.operands[0], own)

@@ -8,6 +8,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
+from stablexla.dialects.attributes.attributes import sort_dimension
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
@@ -38,7 +39,7 @@ SELECTED_PART = Gate("top-k.selected-part", 16, eager=1)
 def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The operands, permuted alike, sorted along the dimension by the comparator."""
     source = ctx.operand_types[0]
-    dimension = int(ctx.attributes["dimension"]) % source.rank
+    dimension = sort_dimension(ctx.op)
     length = source.shape[dimension]
     if length < 2 or not source.size:
         return list(operands)

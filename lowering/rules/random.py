@@ -14,6 +14,7 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.shapes import Shape
 from stablexla.lowering.kernels.random.blocks import constant_like, halves, joined, philox, resized, threefry
 from stablexla.lowering.kernels.random.numbers import normal, uniform
 from stablexla.lowering.rules.calls.host import in_main
@@ -156,12 +157,13 @@ def rng_bit_generator(ctx: LoweringContext, state: ir.Value) -> list[ir.Value]:
     """The state after the draw, and the random bits."""
     algorithm = word(ctx.attributes["rng_algorithm"])
     algorithm = "PHILOX" if algorithm == "DEFAULT" else algorithm
-    length = ctx.operand_types[0].shape[0]
+    given = ctx.operand_types[0]
     sizes = (2, 3) if algorithm == "PHILOX" else (2,)
-    if length not in sizes or ctx.operand_types[0].element.bits != 64:
+    if given.shape not in [(n,) for n in sizes] or given.element.name not in ("u64", "s64"):
         many = " or ".join(map(str, sizes))
-        way = f"{many} numbers of 64 bits, or twice as many of u32"
-        raise ctx.unsupported(f"a state of {length} numbers for {algorithm}, which takes {way}")
+        way = f"{many} integers of 64 bits, or twice as many of u32"
+        raise ctx.unsupported(f"the state {Shape(given.element.name, given.shape)} for {algorithm}, which takes {way}")
+    length = given.shape[0]
     type_ = ctx.result_types[1]
     layout = layout_of(algorithm, type_)
     numbers = [tensor.extract(state, [constant(ir.IndexType.get(), i)]) for i in range(length)]

@@ -28,6 +28,8 @@ _UPSTREAM = frozenset(
     ("affine", "arith", "bufferization", "cf", "gpu", "linalg", "llvm", "math", "memref", "nvvm", "scf", "vector")
 )
 _HLO = re.compile(r"\b(stablehlo|chlo)\.\w")
+_COMMENTS = re.compile(r"(?:\s|//[^\n]*\n)*+")
+_BEGINNINGS = "MLIR, which begins with module or func.func, or HLO text, with HloModule, ENTRY or a computation"
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
 
@@ -66,7 +68,9 @@ def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -
         try:
             return parse(kind, context)
         except kind.MLIRError as error:
-            refusal = _refusal(error, text, file, messages_of(error, seen), lambda t: kind.Module.parse(t, context))
+            refusal = _refusal(
+                error, text, file, messages_of(error, seen), lambda t: kind.Module.parse(t, context), side
+            )
     raise refusal
 
 
@@ -87,7 +91,7 @@ def _refuse_stage(text: str, file: str) -> None:
 
 
 def _refusal(
-    error: Any, text: str, file: str, messages: Sequence[str], parse: Callable[[str], object]
+    error: Any, text: str, file: str, messages: Sequence[str], parse: Callable[[str], object], side: Side
 ) -> StablexlaError:
     """Return MLIR's first diagnostic as an error with its place."""
     found: Sequence[Any] = error.error_diagnostics
@@ -105,7 +109,15 @@ def _refusal(
     if missing is not None and missing[1] in _UPSTREAM:
         hint = "the text of a stage, with its first two lines: stablexla-opt --stage=tensor writes them"
     line, column = (int(match[2]), int(match[3])) if match else (0, 0)
+    if not hint and side == "stablehlo" and _is_start(text, line, column):
+        message, hint = f"this was read as MLIR text: {message}", _BEGINNINGS
     return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)
+
+
+def _is_start(text: str, line: int, column: int) -> bool:
+    """Return whether there are only comments before a place."""
+    *before, last = text.split("\n", line)[:line] or [""]
+    return line > 0 and _COMMENTS.fullmatch("\n".join([*before, last[: column - 1]])) is not None
 
 
 def _short(message: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stablexla.dialects.builds.installed import installed_version
+from stablexla.dialects.builds.private_libraries import deep_binding
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import knobs
@@ -43,7 +44,7 @@ class SecondLlvm:
             CompileError: it is none, or too old.
         """
         try:
-            library = ctypes.CDLL(str(path))
+            library = ctypes.CDLL(str(path), ctypes.DEFAULT_MODE | deep_binding())
             for name, (result, arguments) in _NEEDED.items():
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments

@@ -207,6 +207,22 @@ class TestEveryVersion:
         for ours, theirs in zip(*results, strict=True):
             assert ours.tobytes() == theirs.tobytes()
 
+    @pytest.mark.parametrize("version", [MINIMUM, "1.0.0", CURRENT])
+    def test_a_dimension_of_a_sort_that_is_left_out(self, version: str) -> None:
+        """It is the last one, which artifacts do not name."""
+        text = """func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
+          %0 = "stablehlo.sort"(%x) <{dimension = -1 : i64}> ({
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %1 = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            stablehlo.return %1 : tensor<i1>
+          }) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+          return %0 : tensor<3x4xf32>
+        }"""
+        x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+        for program in (serialise(sx.load(text), version), text.replace("<{dimension = -1 : i64}> ", "")):
+            assert "dimension" not in str(sx.load(program))
+            np.testing.assert_array_equal(sx.compile(program)(x), -np.sort(-x))
+
     def test_names(self) -> None:
         assert (resolve("minimum"), resolve("current"), resolve("1.3")) == (MINIMUM, CURRENT, "1.3.0")
         assert MINIMUM < resolve("week-12") < resolve("week-4") < CURRENT

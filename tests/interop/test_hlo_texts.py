@@ -1,8 +1,9 @@
-"""HLO that XLA's conversion to StableHLO misreads or refuses: layouts, pairs, devices, constants that were left out."""
+"""HLO that XLA's conversion to StableHLO misreads or refuses, and texts without a header."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from jaxlib import _hlo
 
 import stablexla as sx
+from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.hlo.proto import Devices, prepare
 from tests.comparison import assert_same
 from tests.interop.hlo_oracle import ours, xla
@@ -235,6 +237,16 @@ class TestTexts:
         assert (caught.value.line, caught.value.column) == (4, 18)
         assert "xla_dump_large_constants" in str(caught.value)
 
+    def test_origins_of_values(self) -> None:
+        """Which value of the user's program one was: XLA's conversion makes attributes of MHLO of them."""
+        text = entry('x = f32[4] parameter(0), origin={{"x" {1}}}', 'y = f32[4] negate(x), origin={{"y"}}')
+        assert "mhlo.original_value" not in str(sx.load(text))
+        assert_same(ours(text, [X])[0], -X)
+
+    def test_a_top_k_without_comparator_is_left_to_its_target(self) -> None:
+        text = entry("x = f32[9] parameter(0)", 'y = (f32[3], s32[3]) custom-call(x), custom_call_target="TopK"')
+        assert "custom_call @TopK" in str(sx.load(text))
+
     def test_older_names(self) -> None:
         text = entry(
             "x = f32[4] parameter(0)", "y = f32[4]{0} cross-replica-sum(x), to_apply=sum", before=TestDevices.SUM
@@ -259,6 +271,144 @@ class TestTexts:
             f"  j = s32[] parameter(3)  m = f32[] negate(a)  n = f32[] negate(b)  ROOT c = pred[] {compared} }}\n",
         )
         assert "chlo.top_k" not in str(sx.load(text))
+
+
+PLACED = ["annotate_device_placement", "LayoutConstraint", "MoveToDevice", "MoveToHost", "PinToDevice"]
+BARRIERS = ["ShardBarrierFrom", "ShardBarrierTo"]
+
+
+class TestAnnotations:
+    """Custom calls that say where an array lies, or how it is sharded: identities in one process."""
+
+    STEP = """step {{ s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0
+      x = f32[4] get-tuple-element(s), index=1  one = s32[] constant(1)  j = s32[] add(i, one)
+      y = f32[4] {}  ROOT t = (s32[], f32[4]) tuple(j, y) }}
+      more {{ s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(3)
+      ROOT c = pred[] compare(i, n), direction=LT }}"""
+
+    @pytest.mark.parametrize("sharding", ["", ", sharding={replicated}"])
+    @pytest.mark.parametrize("name", [*PLACED, *BARRIERS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"])
+    def test_on_one_device(self, name: str, sharding: str) -> None:
+        call = f'custom-call(x), custom_call_target="{name}"{sharding}'
+        loop = "z = s32[] constant(0)", "t = (s32[], f32[4]) tuple(z, x)", "w = (s32[], f32[4]) while(t), "
+        for *lines, last in (
+            ("y = f32[4] " + call,),
+            ("y = f32[4] " + call + ", custom_call_has_side_effect=true, api_version=API_VERSION_STATUS_RETURNING",),
+            (
+                "t = (f32[4]) tuple(x)",
+                "y = (f32[4]) " + call.replace("(x)", "(t)"),
+                "z = f32[4] get-tuple-element(y), index=0",
+            ),
+            (*loop[:2], loop[2] + "condition=more, body=step", "y = f32[4] get-tuple-element(w), index=1"),
+            (
+                "n = s32[] constant(3)",
+                "d = f32[<=4] set-dimension-size(x, n), dimensions={0}",
+                "y = f32[<=4] " + call.replace("(x)", "(d)"),
+            ),
+        ):
+            before = self.STEP.format(call) if "while" in "".join(lines) else ""
+            executable = sx.compile(entry("x = f32[4] parameter(0)", *lines, last, before=before))
+            assert "custom_call" not in executable.ir("stablehlo")
+            assert_same(executable.execute([X])[0], X[:3] if "<=" in last else X)
+
+    @pytest.mark.parametrize("name", [*PLACED, *BARRIERS, "Sharding"])
+    def test_parts_stay_where_they_are(self, name: str) -> None:
+        """On two devices nothing is gathered for them."""
+        halves = "sharding={devices=[2]<=[2]}"
+        text = entry(
+            f"x = f32[4] parameter(0), {halves}",
+            f'y = f32[4] custom-call(x), custom_call_target="{name}", {halves}',
+            f"z = f32[4] negate(y), {halves}",
+            header=", num_partitions=2",
+        )
+        executable = sx.compile(text)
+        assert "-> tensor<2xf32>" in (stage := executable.ir("stablehlo"))
+        assert not re.search("custom_call|all_gather", stage)
+        assert_same(executable(X), -X)
+
+
+class TestWithoutHeader:
+    """Texts that do not begin with `HloModule`, as XLA's tests have them."""
+
+    TWICE = "twice { p = f32[4]{0} parameter(0) ROOT a = f32[4]{0} add(p, p) }"
+    LISTED = TWICE.replace("twice", "%twice (p: f32[4]) -> f32[4]")
+    NEGATED = "n = f32[4] negate(x)"
+
+    @pytest.mark.parametrize(
+        ("text", "name", "expected"),
+        [
+            (f"ENTRY main {{ x = f32[4] parameter(0) ROOT {NEGATED} }}", "module_main", -X),
+            (f"// first\n/* second\n*/ ENTRY e\n{{ x = f32[4] parameter(0) // third\n {NEGATED} }}", "module_e", -X),
+            ("ENTRY %e.1 (x: f32[4]) -> f32[4] { ROOT %x = f32[4]{0:T(4)} parameter(0) }", "module_e.1", X),
+            (
+                f"{TWICE}\nENTRY e {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module_e",
+                2 * X,
+            ),
+            (
+                f"{LISTED}\nENTRY e {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module",
+                2 * X,
+            ),
+            (
+                f"{TWICE}\nlast {{ x = f32[4] parameter(0) ROOT y = f32[4] call(x), to_apply=twice }}",
+                "module_last",
+                2 * X,
+            ),
+            (f"/* first */ {LISTED}", "module", 2 * X),
+            (f"%module /* MLIR's word */ {{ /* first */ %x = f32[4] parameter(0)\n {NEGATED} }}", "module_module", -X),
+            ("// first\n /* second */ (f32[4]) tuple(f32[4] x)", "_", X),
+            ("ROOT y = f32[4]{0} negate(f32[4]{0} %x)", "_", -X),
+            ("f32[4] add(f32[4] x, f32[4] x)", "_", 2 * X),
+            (
+                "f32[4]{0} fusion(f32[4]{0} x), kind=kLoop, calls={ p = f32[4] parameter(0) ROOT n = f32[4] abs(p) }",
+                "_",
+                abs(X),
+            ),
+        ],
+    )
+    def test_as_xla_reads_them(self, text: str, name: str, expected: np.ndarray, tmp_path: Path) -> None:
+        file = tmp_path / "program"
+        file.write_text(text)
+        for program in (text, text.encode(), file):
+            assert f"module @{name} " in str(sx.load(program)).split("\n")[0]
+        assert_same(sx.compile(text).execute([X])[0], expected)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "module { func.func @main() { return } }",
+            "// f32[4] negate(x)\nmodule\n{ func.func @main() { return } }",
+            "builtin.module { func.func @main() { return } }",
+            "#map = affine_map<(d0) -> (d0)>\nfunc.func @main() { return }",
+            '"builtin.module"() ({ func.func @main() { return } }) : () -> ()',
+        ],
+    )
+    def test_mlir_is_none(self, text: str) -> None:
+        assert recognise(text.encode()) is Format.TEXT
+        sx.load(text)
+
+    @pytest.mark.parametrize(
+        ("text", "place", "said"),
+        [
+            ("ENTRY e { x = f32[4] parameter(0) }\nENTRY f { x = f32[4] parameter(0) }", (2, 1), "only one ENTRY"),
+            (LISTED.replace("add", "ad"), (1, 77), "Unknown opcode: ad"),
+            ("x = f32[4] parameter(0)\ny = f32[4] negate(x)", (2, 1), "one instruction is a program[^$]*ENTRY main"),
+            ("y = f32[4] negate(f32[4] x", (1, 18), "cannot parse as an instruction name"),
+            ("e { x = f32[4] parameter(0), y }", (1, 29), "expects"),
+            ("just words", (1, 1), "read as MLIR text: custom op 'just'[^$]*HloModule, ENTRY"),
+            ("// first\n{'x': [1, 2]}", (2, 1), "read as MLIR text: [^$]*HloModule, ENTRY"),
+        ],
+    )
+    def test_errors(self, text: str, place: tuple[int, int], said: str) -> None:
+        with pytest.raises(sx.ParseError, match=said) as caught:
+            sx.load(text)
+        assert (caught.value.line, caught.value.column) == place
+
+    @pytest.mark.parametrize("part", [" ", "(", "/*", "/**/", "// x\n", "a ", "a(", "f32[1] ", "n()->", "x=(", "a.b"])
+    def test_what_is_none_is_seen_in_linear_time(self, part: str) -> None:
+        """Each pattern gives up at its first mismatch: with backtracking, one of these takes minutes."""
+        assert recognise(part.encode() * (60000 // len(part))) is Format.TEXT
 
 
 class TestStochasticConvert:

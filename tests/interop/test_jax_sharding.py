@@ -154,7 +154,15 @@ class TestText:
 
     @pytest.mark.parametrize("prefix", ["", "local_"])
     def test_notes_as_custom_calls(self, prefix: str) -> None:
-        names = ["Sharding", "LayoutConstraint", "annotate_device_placement"]
+        names = [
+            "Sharding",
+            "LayoutConstraint",
+            "annotate_device_placement",
+            "MoveToHost",
+            "MoveToDevice",
+            "PinToDevice",
+        ]
+        names += ["SPMDFullToShardShape", "SPMDShardToFullShape", "ShardBarrierFrom", "ShardBarrierTo"]
         names += [f"{prefix}xla.sdy.FuncResultSharding", f"{prefix}xla.sdy.PropagationBarrier"]
         lines = [f"%x{i + 1} = stablehlo.custom_call @{name}(%x{i})" for i, name in enumerate(names)]
         body = "\n".join(f"{line} {{has_side_effect = true}} : (tensor<4xf32>) -> tensor<4xf32>" for line in lines)

@@ -365,8 +365,11 @@ def test_refusals() -> None:
         : (tensor<3xui64>) -> (tensor<3xui64>, tensor<4xui32>)
       return %0#0, %0#1 : tensor<3xui64>, tensor<4xui32>
     }"""
-    with pytest.raises(sx.StablexlaError, match="a state of 3 numbers for THREE_FRY"):
+    with pytest.raises(sx.StablexlaError, match=r"the state u64\[3\] for THREE_FRY"):
         sx.compile(text)
+    for state in ("f32", "2xf64", "2x2xui64"):
+        with pytest.raises(sx.UnsupportedError, match="THREE_FRY, which takes 2 integers of 64 bits"):
+            sx.compile(text.replace("3xui64", state))
 
 
 def test_inside_a_computation() -> None:

@@ -19,7 +19,20 @@ from stablexla.targets.stablehlo.nesting import check_nesting
 ARTIFACT = "StableHLO_v"
 """How the producer of a portable artifact begins; StableHLO's version follows."""
 
-_HLO_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule[\s,]", re.DOTALL)
+# HLO text begins with a header, an entry, a computation, whose parameters may be listed, or is one instruction.
+_SPACE, _NAME = r"(?:\s|//[^\n]*\n|/\*.*?\*/)*+", r"%?[\w.-]++"
+_SHAPE = r"(?:\(\s*+\)|[(\s]*+[a-z]\w*+\[[\d,\s<=?]*+\])"
+_INSTRUCTION = rf"(?:ROOT\s++)?{_NAME}\s*+={_SPACE}{_SHAPE}"
+_WITHOUT_NAME = rf"{_SHAPE}(?:[^\n]*[\]}})])?\s++[a-z][a-z\d-]*+\("
+_HLO_BEGINNINGS = [
+    r"HloModule[\s,]",
+    r"ENTRY(?![\w.-])",
+    rf"{_NAME}{_SPACE}\{{{_SPACE}{_INSTRUCTION}",
+    rf"{_NAME}\s*+\([^\n]*\)\s*->\s*{_SHAPE}",
+    _INSTRUCTION,
+    _WITHOUT_NAME,
+]
+_HLO_TEXT = re.compile(f"{_SPACE}(?:{'|'.join(_HLO_BEGINNINGS)})".encode(), re.DOTALL)
 
 
 class Format(Enum):
@@ -51,7 +64,7 @@ _DESCRIBED = {
 def recognise(data: bytes) -> Format:
     """Return the form of a program; without the magic of any it is text, and its parser reports what is wrong.
 
-    >>> recognise(b"func.func @main() { return }"), recognise(b"HloModule affine"), recognise(b"ML\\xefR\\x01MLIR\\0")
+    >>> recognise(b"func.func @main() { return }"), recognise(b"ENTRY e { "), recognise(b"ML\\xefR\\x01MLIR\\0")
     (<Format.TEXT: 'text'>, <Format.HLO_TEXT: 'hlo-text'>, <Format.BYTECODE: 'bytecode'>)
     """
     if data.startswith(bytecode.MAGIC):

@@ -17,13 +17,14 @@ from stablexla.interop.encodings.exported import find_exported
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.encodings.version_errors import check_header, check_operations, is_newer, of_another_version
+from stablexla.interop.hlo import text as hlo_text
 from stablexla.interop.hlo.proto import prepare
-from stablexla.interop.hlo.text import check_constants, header_counts, keep_negative_zeros, replace_old_opcodes
 from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.targets.pipeline.messages import messages_of
 
-_HLO_PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
+_HLO_PLACE = re.compile(r"was parsing (\d+):(\d+): error: (?:Syntax error:\n)?(.*)")
+_SEVERAL = "Expected eof after parsing single instruction"
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 _PLACE_IN_BYTES = re.compile(r'^"[^"\n]*":0:0: ')
 _HLO_STATUS = re.compile(r"[A-Z_]+: ")
@@ -143,8 +144,9 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
     try:
         if form is Format.HLO_TEXT:
             text = data.decode()
-            check_constants(text, file)
-            given, text = header_counts(text), keep_negative_zeros(replace_old_opcodes(text))
+            hlo_text.check_constants(text, file)
+            given = hlo_text.header_counts(text)
+            text = hlo_text.with_header(hlo_text.keep_negative_zeros(hlo_text.replace_old_opcodes(text)))
             data = _hlo_proto(text.encode(), file, trusted)
         proto, devices = prepare(protobuf.find_hlo_module(data) or data)
         module = _read("hlo", proto, file, trusted)
@@ -173,7 +175,11 @@ def _hlo_refused(said: str, data: bytes, form: Format, file: str) -> StablexlaEr
         return UnsupportedError(f"{file}: {_HLO_STATUS.sub('', said, count=1)}")
     place = _HLO_PLACE.search(said)
     if form is Format.HLO_TEXT and place is not None:
-        line, column = int(place[1]), int(place[2])
-        shown = excerpt(data.decode(errors="replace"), line, column)
+        text, line, column = data.decode(errors="replace"), int(place[1]), int(place[2])
+        column -= (len(hlo_text.with_header(text)) - len(text)) * (line == 1)
+        shown = excerpt(text, line, column)
+        if place[3].startswith(_SEVERAL):
+            said, hint = "one instruction is a program, several are a computation's", "ENTRY main { ... } around them"
+            return ParseError(said + shown, file=file, line=line, column=column, hint=hint)
         return ParseError(place[3] + shown, file=file, line=line, column=column)
     return ParseError(f"{form.described} that is none: {_HLO_STATUS.sub('', said, count=1)}", file=file)

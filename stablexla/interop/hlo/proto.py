@@ -1,7 +1,7 @@
 """HLO modules as protos, prepared for XLA's conversion to StableHLO, and their numbers of devices.
 
-XLA's conversion makes unnamed operations of some opcodes, refuses some groups of devices, and takes remaining shardings
-in a module for a request to partition it.
+XLA's conversion makes unnamed operations of some opcodes, refuses some groups of devices, takes remaining shardings in
+a module for a request to partition it, and writes the origins of values as attributes of MHLO.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Message: TypeAlias = list[Field]
 # Fields of HloModuleProto, HloComputationProto and HloInstructionProto.
 _COMPUTATIONS, _SCHEDULE, _MODULE_SHARDINGS = 3, 7, (11, 14)
 _INSTRUCTIONS = 2
-_OPCODE, _CHANNEL, _TARGET, _DOT_NUMBERS, _SHARDING, _CONFIG, _GLOBAL = 2, 26, 28, 30, 40, 43, 71
+_OPCODE, _CHANNEL, _TARGET, _DOT_NUMBERS, _SHARDING, _CONFIG, _GLOBAL, _ORIGINAL = 2, 26, 28, 30, 40, 43, 71, 88
 
 UNKNOWN = ("exp2", "log2", "mulhi", "scaled-dot", "shuffle")
 """Opcodes that the conversion does not know; they become custom calls named `hlo.<opcode>`."""
@@ -73,11 +73,11 @@ def prepare(data: bytes) -> tuple[bytes, Devices]:
 
 def _rewrite(instructions: Sequence[tuple[Field, Message]], partitioned: bool) -> bool:
     """Rewrite the instructions of a computation; return whether any changed."""
-    changed = False
+    changed, dropped = False, (_ORIGINAL, _SHARDING) if partitioned else (_ORIGINAL,)
     for field, instruction in instructions:
         opcode = _text(instruction, _OPCODE)
         new = _as_custom_call(instruction, opcode) if opcode in UNKNOWN else instruction
-        new = [listed(field) for field in new if not (partitioned and field.number == _SHARDING)]
+        new = [listed(field) for field in new if field.number not in dropped]
         if new != instruction:
             field.value, changed = encode(new), True
     return changed

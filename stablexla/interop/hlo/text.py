@@ -1,4 +1,4 @@
-"""Preprocessing of HLO text: elided constants refused, -0 kept, older opcode names replaced, devices counted."""
+"""Preprocessing of HLO text: header, elided constants, -0, old opcode names, numbers of devices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from stablexla.dialects.errors import ParseError
 from stablexla.interop.text import excerpt
 
 _HEADER = re.compile(r"^(?:.*\*/)?\s*HloModule\b.*", re.MULTILINE)
+_COMPUTATION = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*+%?[\w.-]++\s*+\([^\n]*\)\s*->", re.DOTALL)
+_HEADER_TO_ADD = "HloModule module "
 _COUNT = re.compile(r",\s*(?:num_)?(replica|partition)(?:_count|s)=(\d+)")
 _LEFT_OUT = re.compile(r"\bconstant\(\s*\{[^()\n]*?\.\.\.")
 _FLOATS = re.compile(r"\b(?:f|bf|c)\d\w*\[[\d,]*\](?:\{[^{}]*\})?\s+constant\((?:[^()\"=]+|\([^()]*\))*\)")
@@ -32,6 +34,15 @@ def check_constants(text: str, file: str) -> None:
             column=column,
             hint="XLA_FLAGS=--xla_dump_large_constants, or as_hlo_text(print_large_constants=True)",
         )
+
+
+def with_header(text: str) -> str:
+    """Write a header before computations whose parameters are listed: XLA's parser asks for one there alone.
+
+    >>> with_header("%f (x: f32[]) -> f32[] { ROOT %x = f32[] parameter(0) }")
+    'HloModule module %f (x: f32[]) -> f32[] { ROOT %x = f32[] parameter(0) }'
+    """
+    return _HEADER_TO_ADD + text if _COMPUTATION.match(text) else text
 
 
 def replace_old_opcodes(text: str) -> str:

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from stablexla.dialects import hlo
+from stablexla.dialects.attributes.attributes import sort_dimension
 from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
@@ -29,7 +30,7 @@ from stablexla.targets.stablehlo.computations.registry import expands
 def sort(op: Any) -> Sequence[Any]:
     """Merge runs of 1, 2, 4 ... elements along the dimension in pairs."""
     shape = op.operands[0].type.shape
-    dimension = int(op.attributes["dimension"]) % len(shape)
+    dimension = sort_dimension(op)
     length = shape[dimension]
     if length < 2 or not prod(shape):
         return list(op.operands)

@@ -17,9 +17,10 @@ _NUMBERS = (2, 3)
 def rng_bit_generator(op: Any) -> list[Any] | None:
     """Rewrite the generator to a state of 64-bit numbers, and return the new state as words."""
     (state,) = op.operands
-    words, count = state.type, state.type.shape[0] // 2
-    if str(words.element_type) != "ui32" or words.shape[0] % 2 or count not in _NUMBERS:
+    words = state.type
+    if str(words.element_type) != "ui32" or tuple(words.shape) not in [(2 * n,) for n in _NUMBERS]:
         return None
+    count = words.shape[0] // 2
     pairs = ir.RankedTensorType.get([count, 2], words.element_type)
     wide = ir.RankedTensorType.get([count], ir.IntegerType.get_unsigned(64))
     joined = emit("stablehlo.bitcast_convert", [emit("stablehlo.reshape", [state], [pairs])], [wide])

@@ -15,7 +15,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects import hlo
-from stablexla.dialects.custom_calls import INSPECT, INSPECTORS, ON_PARTS
+from stablexla.dialects.custom_calls import INSPECT, INSPECTORS, ON_PARTS, PARTITIONER_NOTES
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -211,6 +211,8 @@ class Partitioner:
             self._control(op)
         elif name == "stablehlo.custom_call" and (target := call_target(op)) in (FULL_TO_SHARD, SHARD_TO_FULL):
             self._cross(op, target)
+        elif name == "stablehlo.custom_call" and target in PARTITIONER_NOTES and self._is_identity(op):
+            self._pass_on(op)
         elif (inspector := _inspector(op)) in INSPECTORS:
             self._inspect(op, inspector)
         else:
@@ -259,10 +261,13 @@ class Partitioner:
         self._parts[op.results[0]] = Part(made, sharding, self._shape(value), partial)
         self._drop(op)
 
+    def _is_identity(self, op: Any) -> bool:
+        return [shape_of(r.type) for r in op.results] == [self._parts[v].shape for v in op.operands]
+
     def _pass_on(self, op: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
         if op.name != "stablehlo.optimization_barrier":
-            self._parts[op.results[0]] = parts[0]
+            self._parts.update(zip(op.results, parts, strict=True))
             self._drop(op)
             return
         for i, (part, result) in enumerate(zip(parts, op.results, strict=True)):

@@ -82,6 +82,23 @@ def test_beside_iree(script: str) -> None:
     assert run(script) == ""
 
 
+def test_beside_symbols_that_are_shown_to_all(tmp_path: Path) -> None:
+    """TensorFlow's MLIR and LLVM are found before those of libraries that are loaded later, or bound later."""
+    names = ("_ZN4mlir11MLIRContextC1ENS0_9ThreadingE", "_ZN4mlir15parsePassPipeline", "mlirModuleCreateParse")
+    names = (*names, "LLVMContextCreate", "_ZN4mlir9Operation5eraseEv", "_ZN4mlir6verifyEPNS_9OperationEb")
+    stopped = "".join(f'extern "C" void {name}() {{ __builtin_trap(); }}\n' for name in names)
+    library(tmp_path, "libtensorflow_cc.so.2", stopped)
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    shown = 'ctypes.CDLL(f"{Path(__file__).parents[1]}/libtensorflow_cc.so.2", ctypes.RTLD_GLOBAL)'
+    (package / "__init__.py").write_text(f"import ctypes\nfrom pathlib import Path\n{shown}\n")
+    other = (
+        COMPILE.replace("double", "again").replace("f32[3]", "f32[4]").replace("(3,", "(4,").replace("4]\n", "4, 6]\n")
+    )
+    for script in ("import tensorflow" + COMPILE, COMPILE + "import tensorflow" + other):
+        assert run(script + "print('done', file=sys.stderr)", tmp_path) == "done\n"
+
+
 def test_a_library_that_is_not_copied_is_taken(other: Path) -> None:
     """The linker would hand the other package's functions to `mlir`: refused at once, by its name."""
     said = run('import ctypes\nctypes.CDLL(FOLDER + "/libMLIRPythonCAPI.so")' + COMPILE, other)
