@@ -43,8 +43,11 @@ PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 # and what it changes is no quicker. A copy of LLVM takes this for the process, not for a module.
 CODE_GENERATION = ("-disable-lsr",)
 
-# Of llvm-c/TargetMachine.h: static relocation model (no shared library), and the JIT's code model.
-_STATIC, _CODE_MODEL_OF_JITS, _OBJECT_FILE = 1, 1, 1
+# Of llvm-c/TargetMachine.h, by family: the relocation model and the code model. x86-64: static (no shared library) and that
+# of JITs. AArch64: position-independent and small, which reaches the object file's own parts by pairs of instructions, and
+# what lies outside by veneers and the loader's table of addresses; LLVM's model for JITs takes four for each address.
+_MODELS = {"X86": (1, 1), "AArch64": (2, 3)}
+_OBJECT_FILE = 1
 _FAMILIES = {"x86_64": "X86", "AMD64": "X86", "aarch64": "AArch64", "arm64": "AArch64"}
 _ERROR = 0  # of LLVMDiagnosticSeverity
 
@@ -257,7 +260,7 @@ class _Session:
         if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
             raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
         self._machine = llvm.LLVMCreateTargetMachine(
-            target, here.triple, name, features, opt_level, _STATIC, _CODE_MODEL_OF_JITS
+            target, here.triple, name, features, opt_level, *_MODELS[_FAMILIES[platform.machine()]]
         )
         layout = llvm.LLVMCreateTargetDataLayout(self._machine)
         llvm.LLVMSetModuleDataLayout(self._module, layout)
