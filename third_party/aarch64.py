@@ -1,8 +1,8 @@
 """Runs stablexla on an emulated AArch64: `python third_party/aarch64.py -m pytest --slice tests/ops`.
 
-The arguments are those of the emulated Python. build/aarch64 is made first, or what has changed in it: Debian's Python for
-arm64, the packages of pins.toml, and the native runtime, compiled by GCC's cross compiler. Nothing of it is installed into
-the system, and no rights are needed.
+The arguments are those of the emulated Python. build/aarch64 is made first, or what has changed in it: Debian's Python
+for arm64, the packages of pins.toml, and the native runtime, compiled by GCC's cross compiler. Nothing is installed
+into the system, and no rights are needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from constraints import pins  # noqa: E402
+from constraints import pins
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = REPOSITORY / "build" / "aarch64"
@@ -34,9 +34,9 @@ TOOLS = {
 SYSTEM = ("python3", "libpython3-dev", "libstdc++6")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64", "manylinux_2_17_aarch64")
 # Of the extra `dev`: what the tests of operations, of the runtime and of JAX import.
-TESTS = frozenset(
-    "expecttest flatbuffers hypothesis jax lit mpmath nanobind packaging pytest pytest-xdist safetensors "
-    "scikit-build-core scikit-learn".split()
+TESTS = (
+    *("expecttest", "flatbuffers", "hypothesis", "jax", "lit", "mpmath", "nanobind", "packaging", "pytest"),
+    *("pytest-xdist", "safetensors", "scikit-build-core", "scikit-learn"),
 )
 
 
@@ -145,7 +145,16 @@ def install(requirements: str) -> None:
     listed.write_text(requirements)
     where = ["--target", SITE, "--only-binary=:all:", "--python-version", python_version(), "--implementation", "cp"]
     platforms = [f"--platform={name}" for name in PLATFORMS]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--no-warn-conflicts"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+        "--no-warn-conflicts",
+    ]
     run(*pip, *where, *platforms, "-r", listed)
     for folder in (SITE / "llvm" / "bin", SITE / "mlir" / "bin"):
         for program in sorted(folder.iterdir()):
