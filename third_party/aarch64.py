@@ -187,7 +187,16 @@ def build_runtime(python: Path) -> None:
 
 
 def link_sources() -> None:
-    """Put links to the sources beside the runtime, and the package's metadata, by which JAX and PyTorch find it."""
+    """Put links to the sources beside the runtime, and the package's metadata, by which JAX finds its plugin."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    metadata = SITE / f"stablexla-{project['version']}.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: stablexla\nVersion: {project['version']}\n")
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    rows = [
+        line for group, names in groups.items() for line in (f"[{group}]", *(f"{n} = {m}" for n, m in names.items()))
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join([*rows, ""]))
     known = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "stablexla", "targets", "lowering", "dialects"],
         cwd=REPOSITORY, check=True, capture_output=True, text=True,
