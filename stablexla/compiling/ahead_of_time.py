@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ from stablexla.targets.llvm.standalone import Standalone, generated, optimized, 
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.runtime.processor import LEVELS
+from stablexla.targets.runtime.processor import ARM, LEVELS
 from stablexla.targets.signature.interface import Signature
 
 Form = Literal["library", "object", "assembly", "llvm-ir"]
@@ -61,6 +62,7 @@ def compile_library(
     c_functions: Sequence[str] = (),
     linker: str = "",
     link_arguments: Sequence[str] = (),
+    runtime: str | Path = "",
     options: CompileOptions | None = None,
 ) -> Library:
     """Compile a program into a file that a C program uses without Python.
@@ -73,10 +75,13 @@ def compile_library(
         name: the prefix of the functions; by default the output's name.
         cpu: the processor, as LLVM calls it; by default that of the options, of this machine, "native", or a generic
             one of `triple`.
-        triple: LLVM's target triple, for another kind of machine.
+        triple: LLVM's target triple, for another kind of machine. A shared library for one is linked by GCC's cross
+            compiler (`aarch64-linux-gnu-g++`), with its `runtime`.
         c_functions: targets of custom calls that are C functions of other libraries.
         linker: a C++ compiler to link with.
         link_arguments: further arguments for it, such as "-lopenblas".
+        runtime: the static library `libstablexla_standalone.a` to link with, from the wheel for that machine; by
+            default that of this installation.
         options: how to compile.
 
     Raises:
@@ -90,13 +95,18 @@ def compile_library(
             check_output(file)
     form = form or _form_of(output)
     cpu = cpu or options.target_cpu or ("generic" if triple else "native")
-    options = _for_cpu(options, cpu)
+    options = _for_cpu(options, cpu, triple)
     function_name = prefix_of(name, output)
-    if form == "library" and not linker and triple and triple.partition("-")[0] != platform.machine():
-        raise CompileError(
-            f"{output}: a shared library for {triple} needs the linker and the runtime of such a machine",
-            hint=f"{output.with_suffix('.o')}, an object file, which is linked there",
-        )
+    if form == "library" and _machine_of(triple) != platform.machine():
+        linker = linker or f"{triple}-g++"
+        if not runtime:
+            raise CompileError(
+                f"{output}: a shared library for {triple} needs the runtime of such a machine",
+                hint=f'runtime="{toolchain.ARCHIVE}" from the wheel for it; or {output.with_suffix(".o")}, an object '
+                "file, which is linked there",
+                option=f"--runtime={toolchain.ARCHIVE} from the wheel for it; or {output.with_suffix('.o')}, an object "
+                "file, which is linked there",
+            )
     with contexts_of_their_own(), _registered(c_functions):
         made, signature = _lowered(program, function_name, options)
     if form == "library" and made.external and not link_arguments:
@@ -105,7 +115,8 @@ def compile_library(
             hint='link_arguments=["-lopenblas"]',
             option="--link-arg=-lopenblas",
         )
-    _write(made, output, form, CpuOptions.of(options).opt_level, cpu, triple, linker, link_arguments)
+    link = partial(toolchain.link, output=output, arguments=link_arguments, linker=linker, runtime=runtime)
+    _write(made, output, form, CpuOptions.of(options).opt_level, cpu, triple, link)
     if header_file is not None:
         Path(header_file).write_text(header(function_name, signature, is_random=made.is_random))
     return Library(function_name, signature, made.external)
@@ -147,8 +158,7 @@ def _write(
     opt_level: int,
     cpu: str,
     triple: str,
-    linker: str,
-    link_arguments: Sequence[str],
+    link: Callable[[Path], None],
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="stablexla-") as temporary:
         folder = Path(temporary)
@@ -160,7 +170,7 @@ def _write(
         target = folder / "program.o" if form == "library" else output
         generated(text, target, opt_level, cpu, triple, assembly=form == "assembly")
         if form == "library":
-            toolchain.link(target, output, link_arguments, linker)
+            link(target)
 
 
 def _form_of(output: Path) -> Form:
@@ -192,12 +202,21 @@ def prefix_of(name: str, output: Path) -> str:
     return name
 
 
-def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
-    """Return the options with the target's processor, or the vector width of one that is no level of x86-64."""
+def _machine_of(triple: str) -> str:
+    return triple.partition("-")[0] or platform.machine()
+
+
+def _for_cpu(options: CompileOptions, cpu: str, triple: str) -> CompileOptions:
+    """Return the options with the target's processor, or the vector width of one that is not known here.
+
+    All of AArch64 have vectors of 128 bits.
+    """
     if cpu in LEVELS:
         return replace(options, target_cpu=cpu)
-    if cpu == "native" or options.vector_bits is not None:
+    if options.vector_bits is not None or (cpu == "native" and not triple):
         return options
+    if _machine_of(triple) in ARM:
+        return replace(options, target_cpu="armv8-a")
     if cpu != "generic":
         raise CompileError(
             f"how wide the vectors of {cpu!r} are is not known here",

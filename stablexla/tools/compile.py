@@ -56,6 +56,8 @@ examples:
                                                                    a program that calls LAPACK
   stablexla-compile model.mlir -o model.o --target-triple=aarch64-linux-gnu
                                                                    for any processor of that kind
+  stablexla-compile model.mlir -o libmodel.so --target-triple=aarch64-linux-gnu --target-cpu=neoverse-n1
+      --runtime=libstablexla_standalone.a                          a library for one, by aarch64-linux-gnu-g++
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
   stablexla-compile model.mlir -o model.sxe                        a saved executable: stablexla-run model.sxe,
                                                                    sx.load_executable; --no-source, --key-file
@@ -116,6 +118,8 @@ def parser() -> Parser:
     )
     add("--link-arg", action="append", default=[], metavar="ARG", help="an argument for the linker, as -lopenblas")
     add("--linker", default="", metavar="PATH", help="a C++ compiler to link with (default: c++, g++, clang++ or cc)")
+    static = "the static library to link with (default: what --archive prints); of another machine with --target-triple"
+    add("--runtime", default="", metavar="FILE", help=static)
     add("--archive", action="store_true", help="print where the runtime for object files is, and end")
     add("--no-source", action="store_true", help="leave the program itself out of a saved executable")
     add_key_option(parser)
@@ -179,6 +183,7 @@ def _make(given: argparse.Namespace) -> int:
         c_functions=given.c_function,
         linker=given.linker,
         link_arguments=given.link_arg,
+        runtime=given.runtime,
         options=compile_options(given),
     )
     if made.external and given.output.suffix != ".so":
@@ -198,7 +203,7 @@ def _make_for_gpu(executable: Executable, given: argparse.Namespace) -> None:
 
 def _check_options_of_target(given: argparse.Namespace) -> None:
     if given.output.suffix == SAVED:
-        names = ["emit", "header", "name", "target_triple", "c_function", "linker", "link_arg"]
+        names = ["emit", "header", "name", "target_triple", "c_function", "linker", "link_arg", "runtime"]
         _refuse(given, names, "libraries, not for saved executables")
         return
     if not kind_of(given.target).files:
@@ -207,7 +212,7 @@ def _check_options_of_target(given: argparse.Namespace) -> None:
         return
     if str(given.output) != "-" and given.output.suffix not in KERNELS:
         parser().error(f"for {given.target} there are {', '.join(KERNELS)}, not {given.output.name}")
-    _refuse(given, ["emit", "target_cpu", "target_triple", "c_function"], "the CPU alone")
+    _refuse(given, ["emit", "target_cpu", "target_triple", "c_function", "runtime"], "the CPU alone")
     if given.output.suffix != ".so":
         _refuse(given, ["linker", "link_arg"], "libraries")
 

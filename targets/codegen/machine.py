@@ -12,7 +12,8 @@ from pathlib import Path
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.runtime import default_num_threads
+from stablexla.targets.runtime import default_num_threads, processor
+from stablexla.targets.runtime.processor import LEVELS
 
 # Multiply-adds that are worth a work item of their own.
 ITEM_WORK = Gate("machine.item-work", 500_000, eager=1)
@@ -90,16 +91,27 @@ class CpuTarget:
         return replace(
             self,
             vector_bits=bits,
-            num_vector_registers=32 if bits == 512 else 16,
+            num_vector_registers=_vector_registers(bits, is_arm="asimd" in {*features, *self.features}),
             features=features,
             emulated="emulated" in features,
         )
 
 
-# Names as Linux spells them. `sse2` stands for products of 16-bit pairs at any width of vectors, `avx2` and `avx512f`
-# for permutations of f32 in registers of 256 and 512 bits.
+def _vector_registers(bits: int, *, is_arm: bool) -> int:
+    """Return how many vectors of a width the registers hold: AArch64 has 32 of 128 bits."""
+    if is_arm:
+        return 32 * 128 // bits
+    return 32 if bits == 512 else 16
+
+
+# Names as Linux spells them. `asimd` stands for AArch64, `sse2` for products of 16-bit pairs at any width of vectors of
+# x86, `avx2` and `avx512f` for permutations of f32 in registers of 256 and 512 bits.
 FEATURES = frozenset(
     (
+        "asimd",
+        "asimddp",
+        "i8mm",
+        "bf16",
         "sse2",
         "avx2",
         "avx512f",
@@ -114,27 +126,26 @@ FEATURES = frozenset(
 )
 
 
-LEVEL_VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+LEVEL_VECTOR_BITS = dict.fromkeys(LEVELS, 128) | {"x86-64-v3": 256, "x86-64-v4": 512}
 """Width of vectors in kernels for processors of the `processor.LEVELS`."""
 
 
 @functools.cache
 def host_target() -> CpuTarget:
     """The machine that this process runs on."""
-    about = _about_processor()
-    flags = set(about.get("flags", "").split())
+    flags = set(processor.flags())
     wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
     bits = 512 if wide else 256 if "avx2" in flags else 128
     l2_bytes = _cache_bytes(2, 512 << 10)
     return CpuTarget(
         vector_bits=bits,
-        num_vector_registers=32 if wide else 16,
+        num_vector_registers=_vector_registers(bits, is_arm="asimd" in flags),
         l1_bytes=_cache_bytes(0, 32 << 10),
         l2_bytes=l2_bytes,
         l3_bytes=_cache_bytes(3, 16 << 20),
         num_threads=default_num_threads(),
         group_bytes=256 << 10 if l2_bytes >= 1 << 20 else max(64 << 10, l2_bytes // 8),
-        features=features_worth_using(flags, about.get("vendor_id", "")),
+        features=features_worth_using(flags, _about_processor().get("vendor_id", "")),
     )
 
 

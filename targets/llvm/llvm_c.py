@@ -11,6 +11,7 @@ import functools
 import platform
 import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_int8, c_size_t, c_void_p
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +21,7 @@ from mlir import _mlir_libs
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.llvm.code_llvm import second_llvm
+from stablexla.targets.runtime import processor
 
 # Kernels arrive vectorized, with explicit accumulators and most unrolling done: what remains is CSE and cleanup after
 # the lowering, hoisting of loop-invariant code, and unrolling of short loops. LLVM's own O1 takes longer, most of it in
@@ -43,8 +45,11 @@ PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 # and what it changes is no quicker. A copy of LLVM takes this for the process, not for a module.
 CODE_GENERATION = ("-disable-lsr",)
 
-# Of llvm-c/TargetMachine.h: static relocation model (no shared library), and the JIT's code model.
-_STATIC, _CODE_MODEL_OF_JITS, _OBJECT_FILE = 1, 1, 1
+# Of llvm-c/TargetMachine.h, by family: the relocation model and the code model. x86-64: static (no shared library) and
+# that of JITs. AArch64: position-independent and small, which reaches the object file's own parts by two instructions,
+# and what lies outside by veneers and the loader's table of addresses; the code model of JITs takes four.
+_MODELS = {"X86": (1, 1), "AArch64": (2, 3)}
+_OBJECT_FILE = 1
 _FAMILIES = {"x86_64": "X86", "AMD64": "X86", "aarch64": "AArch64", "arm64": "AArch64"}
 _ERROR = 0  # of LLVMDiagnosticSeverity
 
@@ -162,7 +167,17 @@ def host() -> HostProcessor:
 @functools.cache
 def _host(library: Any) -> HostProcessor:
     names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
-    return HostProcessor(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
+    found = HostProcessor(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
+    return replace(found, features=_features(processor.features())) if _is_arm() else found
+
+
+def _is_arm() -> bool:
+    return processor.machine() in processor.ARM
+
+
+def _features(flags: frozenset[str]) -> bytes:
+    """Return the features that LLVM is told of beside a processor's name, which stands for those of x86."""
+    return processor.llvm_features(flags).encode() if _is_arm() else b""
 
 
 def _taken(text: int | None, dispose: Any) -> bytes:
@@ -253,11 +268,13 @@ class _Session:
 
     def take_machine(self, opt_level: int, cpu: str) -> None:
         llvm, here, target, message = self._llvm, host(), c_void_p(), c_void_p()
-        name, features = (cpu.encode(), b"") if cpu else (here.cpu, here.features)
+        name, features = here.cpu, here.features
+        if cpu:
+            name, features = processor.llvm_name(cpu).encode(), _features(processor.LEVELS.get(cpu, frozenset()))
         if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
             raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
         self._machine = llvm.LLVMCreateTargetMachine(
-            target, here.triple, name, features, opt_level, _STATIC, _CODE_MODEL_OF_JITS
+            target, here.triple, name, features, opt_level, *_MODELS[_FAMILIES[platform.machine()]]
         )
         layout = llvm.LLVMCreateTargetDataLayout(self._machine)
         llvm.LLVMSetModuleDataLayout(self._module, layout)

@@ -22,6 +22,7 @@ from stablexla.targets.llvm.entry import EntryContract, take_entry
 from stablexla.targets.llvm.llvm_c import CODE_GENERATION
 from stablexla.targets.llvm.toolchain import llvm_tool, run
 from stablexla.targets.runtime import ArraySpec
+from stablexla.targets.runtime.processor import ARM, llvm_name, machine
 from stablexla.targets.signature.interface import Signature
 
 
@@ -243,4 +244,6 @@ def generated(text: str, output: Path, opt_level: int, cpu: str, triple: str, *,
 
 
 def _machine(cpu: str, triple: str) -> list[str]:
-    return [f"-mcpu={cpu}", *([f"-mtriple={triple}"] if triple else [])]
+    words = [f"-mcpu={llvm_name(cpu)}", *([f"-mtriple={triple}"] if triple else [])]
+    is_arm = (triple.partition("-")[0] or machine()) in ARM
+    return [*words, "-mattr=-sve"] if is_arm else words  # as `llvm_features`

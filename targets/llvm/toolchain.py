@@ -67,19 +67,20 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
     return done.stdout
 
 
-def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str = "") -> None:
+def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str = "", runtime: str | Path = "") -> None:
     """Link a shared library from an object file and the runtime.
 
     Args:
         arguments: for the linker, after the object file.
         linker: a C++ compiler; one that is found in PATH, when it is "".
+        runtime: the static library; this installation's, when it is "".
 
     Raises:
         CompileError: there is no linker, or a function that the program calls is in none of the libraries.
     """
     front, *rest = (linker,) if linker else _linker()
     command = [
-        *(front, "-shared", "-o", str(output), str(object_file), str(archive()), *arguments, *rest),
+        *(front, "-shared", "-o", str(output), str(object_file), str(runtime or archive()), *arguments, *rest),
         *("-lm", "-pthread", "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,-z,noexecstack"),
         # the threads that it starts stay in its code
         "-Wl,-z,nodelete",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 import re
@@ -11,12 +12,13 @@ from pathlib import Path
 _INSTRUCTIONS = re.compile(
     r"s?sse\w*|pni|popcnt|avx\w*|fma4?|f16c|bmi[12]|abm|movbe|adx|gfni|v?aes|v?pclmulqdq|sha\w*|amx\w*|xop|tbm"
     r"|cx16|lahf_lm|3dnowprefetch"
-    r"|fp|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|fcma|jscvt|crc32|lrcpc|ilrcpc|flagm2?|frint"
+    r"|fp|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|fcma|jscvt|crc32|pmull|lrcpc|ilrcpc|flagm2?|frint"
 )
 
 _V1 = "sse sse2"
 _V2 = f"{_V1} cx16 lahf_lm pni popcnt sse4_1 sse4_2 ssse3"
 _V3 = f"{_V2} abm avx avx2 bmi1 bmi2 f16c fma movbe"
+_N1 = "fp asimd asimddp asimdhp asimdrdm atomics crc32 fphp lrcpc"
 LEVELS = {
     name: frozenset(flags.split())
     for name, flags in {
@@ -24,9 +26,41 @@ LEVELS = {
         "x86-64-v2": _V2,
         "x86-64-v3": _V3,
         "x86-64-v4": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl",
+        "armv8-a": "fp asimd",
+        "neoverse-n1": _N1,
+        "neoverse-v1": f"{_N1} asimdfhm bf16 fcma flagm i8mm ilrcpc jscvt sve",
     }.items()
 }
-"""Features of the levels of x86-64 that its psABI defines, by LLVM's names; each level has those of the one before."""
+"""Features of the processors that `target_cpu` names, by Linux's names: the levels of x86-64 that its psABI defines,
+each with those of the one before; AArch64's oldest architecture and two of Arm's processors, as far as LLVM uses them.
+"""
+
+# LLVM's names of AArch64's features; its own detection reads /proc/cpuinfo, which an emulator's host has written.
+_OF_LLVM = {
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "asimdfhm": "fp16fml",
+    "asimdhp": "fullfp16",
+    "asimdrdm": "rdm",
+    "atomics": "lse",
+    "bf16": "bf16",
+    "crc32": "crc",
+    "fcma": "complxnum",
+    "flagm": "flagm",
+    "fp": "fp-armv8",
+    "i8mm": "i8mm",
+    "ilrcpc": "rcpc-immo",
+    "jscvt": "jsconv",
+    "lrcpc": "rcpc",
+}
+# Of Linux's asm/hwcap.h, the words AT_HWCAP and AT_HWCAP2 of AArch64 by bit; dashes for what is of no use here.
+_HWCAP = (
+    "fp asimd - aes pmull sha1 sha2 crc32 atomics fphp asimdhp - asimdrdm jscvt fcma lrcpc - sha3 sm3 sm4 asimddp "
+    "sha512 sve asimdfhm - uscat ilrcpc flagm",
+    "- sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16",
+)
+_AT_HWCAP = (16, 26)
+ARM = ("aarch64", "arm64")
 
 
 def machine() -> str:
@@ -50,6 +84,8 @@ def name() -> str:
 @functools.cache
 def flags() -> frozenset[str]:
     """Return all features that Linux lists for this machine; none when it does not say."""
+    if machine() in ARM:
+        return _arm_flags()
     try:
         with Path("/proc/cpuinfo").open() as file:
             for line in file:
@@ -58,6 +94,29 @@ def flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def _arm_flags() -> frozenset[str]:
+    """Return the features of AArch64 that Linux tells this process of."""
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
+    words = zip((getauxval(number) for number in _AT_HWCAP), _HWCAP, strict=True)
+    return frozenset(
+        name for word, names in words for bit, name in enumerate(names.split()) if word >> bit & 1 and name != "-"
+    )
+
+
+def llvm_name(level: str) -> str:
+    """Return LLVM's name of one of `LEVELS`."""
+    return "generic" if level == "armv8-a" else level
+
+
+def llvm_features(flags: frozenset[str]) -> str:
+    """Return the features of AArch64 as LLVM takes them, each on or off.
+
+    SVE is off: kernels are vectors of 128 bits, and LLVM would put its instructions among those of Advanced SIMD.
+    """
+    return ",".join([*(f"{'+' if name in flags else '-'}{llvm}" for name, llvm in _OF_LLVM.items()), "-sve"])
 
 
 def features() -> frozenset[str]:

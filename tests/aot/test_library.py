@@ -254,6 +254,46 @@ def test_another_kind_of_machine(tmp_path: Path) -> None:
     assert (tmp_path / "arm.o").read_bytes()[18] == 183  # EM_AARCH64
 
 
+def runtime_for(machine: str, folder: Path) -> Path:
+    """The runtime without Python for another machine, compiled from CMakeLists.txt's list by GCC's cross compiler."""
+    root = Path(__file__).parents[2]
+    listed = re.search(r"add_library\(stablexla_standalone STATIC(.*?)\)", (root / "CMakeLists.txt").read_text(), re.S)
+    assert listed is not None
+    runtime = root / "targets" / "runtime" / "cpp"
+    files = [runtime / line.strip().removeprefix("${runtime_dir}/") for line in listed[1].split()]
+    options = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{runtime / 'core'}", f"-I{runtime / 'devices'}"]
+    subprocess.run([f"{machine}-g++", "-c", *options, *files], check=True, cwd=folder, timeout=120)
+    archive = folder / toolchain.ARCHIVE
+    subprocess.run([f"{machine}-ar", "rcs", archive, *folder.glob("*.o")], check=True, timeout=60)
+    return archive
+
+
+@pytest.mark.skipif(
+    not (shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-g++")),
+    reason="no emulator of AArch64: apt-get install qemu-user g++-aarch64-linux-gnu",
+)
+def test_a_c_program_on_an_emulated_aarch64(tmp_path: Path) -> None:
+    """Code for all of AArch64, and for a processor that has more. The bytes for this machine are the oracle, up to the
+    order of sums.
+    """
+    triple = "aarch64-linux-gnu"
+    (tmp_path / "objects").mkdir()
+    archive = runtime_for(triple, tmp_path / "objects")
+    x = numbers(65, 96)
+    (tmp_path / "x").write_bytes(x.tobytes())
+    wanted = np.concatenate([a.reshape(-1) for a in sx.compile(model()).execute([x])])
+    source = Path(__file__).with_name("program.c")
+    for cpu in ("generic", "neoverse-n1", "neoverse-v1"):
+        output, program = tmp_path / "libmodel.so", tmp_path / f"on-{cpu}"
+        compile_library(model(), output, header_file=tmp_path / "model.h", cpu=cpu, triple=triple, runtime=archive)
+        command = [f"{triple}-gcc", *WARNINGS, f"-I{tmp_path}", str(source), "-o", str(program), str(output)]
+        subprocess.run([*command, "-pthread"], check=True, timeout=60)
+        emulated = ["qemu-aarch64", "-L", f"/usr/{triple}", str(program)]
+        subprocess.run([*emulated, tmp_path / "x", tmp_path / "y"], check=True, timeout=120)
+        actual = np.frombuffer((tmp_path / "y").read_bytes(), np.float32)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
+
+
 # ---- the header ------------------------------------------------------------------------------------------------------
 
 
@@ -468,5 +508,5 @@ def test_it_runs_as_a_command(tmp_path: Path) -> None:
 
 
 def test_a_shared_library_for_another_machine(tmp_path: Path) -> None:
-    with pytest.raises(sx.CompileError, match=r"aarch64-linux-gnu needs the linker.*\n  try: .*model\.o, an"):
+    with pytest.raises(sx.CompileError, match=r"aarch64-linux-gnu needs the runtime.*\n  try: .*model\.o, an"):
         compile_library(model(), tmp_path / "model.so", triple="aarch64-linux-gnu")

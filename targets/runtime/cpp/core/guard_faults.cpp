@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "guard.h"
@@ -24,7 +25,7 @@ struct Refused {
 };
 
 #if defined(__x86_64__)
-Refused refused_of(const void* context) {
+Refused refused_of(const void* context, const void*) {
   const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
   Refused found;
   found.instruction = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
@@ -33,12 +34,30 @@ Refused refused_of(const void* context) {
   return found;
 }
 #elif defined(__aarch64__)
-Refused refused_of(const void* context) {
+// Which access an instruction makes. Of loads and stores, bit 22 is set in those that load, but for loads relative to the
+// instruction, and those that extend the sign to 64 bits.
+Access access_of(std::uint32_t instruction) {
+  if ((instruction >> 25 & 5) != 4) return Access::kUnknown;
+  const std::uint32_t group = instruction >> 27 & 7;
+  const bool is_vector = (instruction >> 26 & 1) != 0;
+  const bool extends = group == 7 && !is_vector && (instruction >> 22 & 3) == 2;
+  return group == 3 || extends || (instruction >> 22 & 1) != 0 ? Access::kRead : Access::kWrite;
+}
+
+Refused refused_of(const void* context, const void* address) {
   const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-  return {static_cast<std::uintptr_t>(machine.pc), static_cast<std::uintptr_t>(machine.regs[30]), Access::kUnknown};
+  Refused found;
+  found.instruction = static_cast<std::uintptr_t>(machine.pc);
+  found.caller = static_cast<std::uintptr_t>(machine.regs[30]);
+  if (reinterpret_cast<std::uintptr_t>(address) != found.instruction) {  // not a jump to where there is no code
+    std::uint32_t instruction;
+    std::memcpy(&instruction, reinterpret_cast<const void*>(found.instruction), sizeof instruction);
+    found.access = access_of(instruction);
+  }
+  return found;
 }
 #else
-Refused refused_of(const void*) { return {}; }
+Refused refused_of(const void*, const void*) { return {}; }
 #endif
 
 // Machine code has no frames that must not be jumped over; neither have memcpy and its like, which it calls.
@@ -49,7 +68,7 @@ bool can_be_left(const Refused& refused) {
 void on_fault(int number, siginfo_t* info, void* context) {
   const Innermost& here = innermost_run_here;
   if (here.guard != nullptr && info->si_code > 0) {
-    const Refused refused = refused_of(context);
+    const Refused refused = refused_of(context, info->si_addr);
     if (can_be_left(refused)) {
       here.guard->note(reinterpret_cast<std::uintptr_t>(info->si_addr), refused.access);
       here.run->stop(Ending::kOutside);

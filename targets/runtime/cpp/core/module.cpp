@@ -26,6 +26,7 @@
 #include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
+#include "relocations.h"
 #include "run_limits.h"
 #include "shared_blocks.h"
 #include "thread_pool.h"
@@ -248,6 +249,15 @@ NB_MODULE(_runtime, m) {
       .def_prop_ro("size", &ObjectCode::size);
   m.def("undefined_symbols", [](nb::bytes object) { return stablexla::undefined_symbols(view(object)); }, "object"_a,
         "The functions that an object file calls but does not have.");
+  m.def(
+      "relocated",
+      [](unsigned machine, std::uint32_t type, nb::bytes place, std::uint64_t address, std::uint64_t value) {
+        std::string bytes(place.c_str(), place.size());
+        stablexla::relocate(machine, type, bytes.data(), bytes.size(), address, value);
+        return nb::bytes(bytes.data(), bytes.size());
+      },
+      "machine"_a, "type"_a, "place"_a, "address"_a, "value"_a,
+      "The bytes of a place after a relocation of ELF, for a processor by ELF's number.");
   m.def("find_symbol", &stablexla::find_symbol, "name"_a,
         "The address of a function of this library or of what the process has loaded; 0 when there is none.");
 

@@ -8,9 +8,10 @@
 
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <mutex>
 #include <stdexcept>
+
+#include "relocations.h"
 
 // From the unwinder (libgcc), which every C++ process has.
 extern "C" void __register_frame(void* begin);
@@ -43,6 +44,7 @@ class Object {
     for (std::size_t i = 0; i < symbols_.sh_size / sizeof(Elf64_Sym); ++i)
       symbols.push_back(at<Elf64_Sym>(add(symbols_.sh_offset, i * sizeof(Elf64_Sym))));
     if (!symbols.empty()) names_ = contents(section(symbols_.sh_link));
+    if (header.e_shstrndx != SHN_UNDEF) section_names_ = contents(section(header.e_shstrndx));
   }
 
   std::vector<Elf64_Shdr> sections;
@@ -67,6 +69,14 @@ class Object {
     return std::string(name);
   }
 
+  // .eh_frame, which on x86-64 has a type of its own.
+  bool is_frames(const Elf64_Shdr& section) const {
+    if (section.sh_type == SHT_X86_64_UNWIND) return true;
+    if (section.sh_type != SHT_PROGBITS || section.sh_name >= section_names_.size()) return false;
+    const std::string_view rest = section_names_.substr(section.sh_name);
+    return rest.substr(0, rest.find('\0')) == ".eh_frame";
+  }
+
   template <typename T>
   T at(std::size_t offset) const {
     T value;
@@ -82,21 +92,44 @@ class Object {
   }
 
  private:
-  std::string_view bytes_, names_;
+  std::string_view bytes_, names_, section_names_;
   Elf64_Shdr symbols_{};
 };
 
 bool is_allocated(const Elf64_Shdr& section) { return (section.sh_flags & SHF_ALLOC) != 0; }
-bool is_frames(const Elf64_Shdr& section) { return section.sh_type == SHT_X86_64_UNWIND; }
 
-// Placement of the sections needed at run time, by permission: code, read-only data, writable data.
+// Calls `each` with the relocations of the sections needed at run time: (section's number, relocation).
+template <typename Each>
+void for_relocations(const Object& object, Each each) {
+  for (const Elf64_Shdr& table : object.sections) {
+    if (table.sh_type == SHT_REL) refuse("relocations without addends are not known here");
+    if (table.sh_type != SHT_RELA || !is_allocated(object.section(table.sh_info))) continue;
+    for (std::size_t i = 0; i < table.sh_size / sizeof(Elf64_Rela); ++i) {
+      const auto entry = object.at<Elf64_Rela>(Object::add(table.sh_offset, i * sizeof(Elf64_Rela)));
+      if (entry.r_offset >= object.section(table.sh_info).sh_size || ELF64_R_SYM(entry.r_info) >= object.symbols.size())
+        refuse("a relocation of something else");
+      each(table.sh_info, entry);
+    }
+  }
+}
+
+// Placement of the sections needed at run time, by permission: code, read-only data, writable data. Veneers are behind
+// the code, and the table of addresses before read-only data, where the object file's relocations ask for them.
 struct Layout {
   explicit Layout(const Object& object) : offsets(object.sections.size(), 0) {
+    for_relocations(object, [&](std::size_t, const Elf64_Rela& entry) {
+      const Detour detour = detour_of(kMachine, ELF64_R_TYPE(entry.r_info));
+      const auto symbol = static_cast<std::uint32_t>(ELF64_R_SYM(entry.r_info));
+      if (detour == Detour::kVeneer && object.symbols[symbol].st_shndx == SHN_UNDEF) veneers[symbol] = 0;
+      if (detour == Detour::kAddress) entries[symbol] = 0;
+    });
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     for (int kind = 0; kind < 3; ++kind) {
       begin[kind] = size;
+      if (kind == 1) reserve(entries, sizeof(std::uint64_t));
       for (std::size_t i = 0; i < offsets.size(); ++i)
-        if (is_allocated(object.sections[i]) && kind_of(object.sections[i]) == kind) place(object.sections[i], i, page);
+        if (is_allocated(object.sections[i]) && kind_of(object.sections[i]) == kind) place(object, i, page);
+      if (kind == 0) reserve(veneers, kVeneerBytes);
       size = round_up(size, page);
       end[kind] = size;
     }
@@ -104,6 +137,7 @@ struct Layout {
   }
 
   std::vector<std::size_t> offsets;
+  std::map<std::uint32_t, std::size_t> veneers, entries;  // offsets, by the symbol's number
   std::size_t size = 0, begin[3], end[3];
 
  private:
@@ -114,39 +148,24 @@ struct Layout {
 
   static std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
-  void place(const Elf64_Shdr& section, std::size_t index, std::size_t page) {
+  void reserve(std::map<std::uint32_t, std::size_t>& places, std::size_t bytes) {
+    size = round_up(size, bytes);
+    for (auto& [symbol, offset] : places) {
+      offset = size;
+      size += bytes;
+    }
+  }
+
+  void place(const Object& object, std::size_t index, std::size_t page) {
+    const Elf64_Shdr& section = object.sections[index];
     const std::size_t alignment = section.sh_addralign == 0 ? 1 : section.sh_addralign;
     if ((alignment & (alignment - 1)) != 0 || alignment > page) refuse("an alignment that cannot be");
     if (section.sh_flags & SHF_TLS) refuse("variables of threads are not known here");
     if (section.sh_size > std::size_t(1) << 40) refuse("a section that is too big");
     offsets[index] = round_up(size, alignment);
-    size = offsets[index] + section.sh_size + (is_frames(section) ? 4 : 0);  // a zero terminates .eh_frame
+    size = offsets[index] + section.sh_size + (object.is_frames(section) ? 4 : 0);  // a zero terminates .eh_frame
   }
 };
-
-template <typename T>
-void write(char* place, std::int64_t value) {
-  if (value < std::int64_t(std::numeric_limits<T>::min()) || value > std::int64_t(std::numeric_limits<T>::max()))
-    refuse("an address that is out of reach");
-  const T narrow = static_cast<T>(value);
-  std::memcpy(place, &narrow, sizeof narrow);
-}
-
-// Applies a relocation; `value` is the symbol's address plus the addend.
-void relocate(char* place, std::size_t room, std::uint32_t type, std::uint64_t value) {
-  const auto relative = static_cast<std::int64_t>(value - reinterpret_cast<std::uintptr_t>(place));
-  const bool wide = type == R_X86_64_64 || type == R_X86_64_PC64;
-  if (room < (wide ? 8u : 4u)) refuse("an address beyond the end of a section");
-  switch (type) {
-    case R_X86_64_64: return write<std::int64_t>(place, static_cast<std::int64_t>(value));
-    case R_X86_64_PC64: return write<std::int64_t>(place, relative);
-    case R_X86_64_PC32:
-    case R_X86_64_PLT32: return write<std::int32_t>(place, relative);
-    case R_X86_64_32: return write<std::uint32_t>(place, static_cast<std::int64_t>(value));
-    case R_X86_64_32S: return write<std::int32_t>(place, static_cast<std::int64_t>(value));
-    default: refuse("a relocation that is not known: " + std::to_string(type));
-  }
-}
 
 std::vector<std::uint64_t> addresses_of(const Object& object, const Layout& layout, const char* memory,
                                         const Symbols& symbols) {
@@ -173,18 +192,23 @@ std::vector<std::uint64_t> addresses_of(const Object& object, const Layout& layo
 
 void relocate_all(const Object& object, const Layout& layout, char* memory,
                   const std::vector<std::uint64_t>& addresses) {
-  for (const Elf64_Shdr& table : object.sections) {
-    if (table.sh_type == SHT_REL) refuse("relocations without addends are not known here");
-    if (table.sh_type != SHT_RELA || !is_allocated(object.section(table.sh_info))) continue;
-    const Elf64_Shdr& target = object.section(table.sh_info);
-    for (std::size_t i = 0; i < table.sh_size / sizeof(Elf64_Rela); ++i) {
-      const auto entry = object.at<Elf64_Rela>(Object::add(table.sh_offset, i * sizeof(Elf64_Rela)));
-      const std::size_t symbol = ELF64_R_SYM(entry.r_info);
-      if (entry.r_offset >= target.sh_size || symbol >= addresses.size()) refuse("a relocation of something else");
-      relocate(memory + layout.offsets[table.sh_info] + entry.r_offset, target.sh_size - entry.r_offset,
-               ELF64_R_TYPE(entry.r_info), addresses[symbol] + static_cast<std::uint64_t>(entry.r_addend));
+  const auto start = reinterpret_cast<std::uintptr_t>(memory);
+  for (auto [symbol, offset] : layout.veneers) write_veneer(memory + offset, addresses[symbol]);
+  for (auto [symbol, offset] : layout.entries) std::memcpy(memory + offset, &addresses[symbol], sizeof(std::uint64_t));
+  for_relocations(object, [&](std::size_t section, const Elf64_Rela& entry) {
+    const auto symbol = static_cast<std::uint32_t>(ELF64_R_SYM(entry.r_info));
+    const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(entry.r_info));
+    const std::size_t offset = layout.offsets[section] + entry.r_offset;
+    std::uint64_t value = addresses[symbol] + static_cast<std::uint64_t>(entry.r_addend);
+    const Detour detour = detour_of(kMachine, type);
+    if (detour != Detour::kNone && entry.r_addend != 0) refuse("an addend that cannot be");
+    if (detour == Detour::kAddress) value = start + layout.entries.at(symbol);
+    if (detour == Detour::kVeneer && !reaches(start + offset, value)) {
+      const auto veneer = layout.veneers.find(symbol);
+      if (veneer != layout.veneers.end()) value = start + veneer->second;
     }
-  }
+    relocate(kMachine, type, memory + offset, object.section(section).sh_size - entry.r_offset, start + offset, value);
+  });
 }
 
 // The ranges of all loaded code, by their starts. Leaked on purpose: programs may be freed last.
@@ -240,10 +264,12 @@ ObjectCode::ObjectCode(std::string_view bytes, const Symbols& symbols) {
       const std::string_view contents = object.contents(object.sections[i]);
       if (!is_allocated(object.sections[i]) || object.sections[i].sh_size == 0) continue;
       if (!contents.empty()) std::memcpy(memory_ + layout.offsets[i], contents.data(), contents.size());
-      if (is_frames(object.sections[i])) frames = memory_ + layout.offsets[i];
+      if (object.is_frames(object.sections[i])) frames = memory_ + layout.offsets[i];
     }
     const std::vector<std::uint64_t> addresses = addresses_of(object, layout, memory_, symbols);
     relocate_all(object, layout, memory_, addresses);
+    // Where instructions have a cache that does not follow stores; nothing on x86.
+    __builtin___clear_cache(memory_ + layout.begin[0], memory_ + layout.end[0]);
     const int protections[] = {PROT_READ | PROT_EXEC, PROT_READ, PROT_READ | PROT_WRITE};
     for (int kind = 0; kind < 3; ++kind)
       if (layout.end[kind] > layout.begin[kind] &&

@@ -39,7 +39,7 @@ bool spin_until(Done done) {
 // A parallel region: a call of `stablexla_parallel_for` in progress. `state` is an open flag and a count of workers: a
 // worker joins only an open region, and the caller, when no chunk is left, closes it and waits for those that joined, not
 // for those asleep.
-struct alignas(64) Region {
+struct alignas(kSharingBytes) Region {
   static constexpr std::uint32_t kOpen = 1u << 16;
 
   Body body = nullptr;
@@ -50,8 +50,8 @@ struct alignas(64) Region {
   RunControl* run = nullptr;  // that it is a part of, if it can be stopped
   Guard* guard = nullptr;    // of that run
   std::atomic<std::int64_t> n{0};  // workers read it before they join
-  alignas(64) std::atomic<std::int64_t> next{0};
-  alignas(64) std::atomic<std::uint32_t> state{0};
+  alignas(kSharingBytes) std::atomic<std::int64_t> next{0};
+  alignas(kSharingBytes) std::atomic<std::uint32_t> state{0};
 
   void open(Body body_, void* ctx_, std::int64_t n_, std::int64_t grain_) {
     body = body_;
@@ -260,9 +260,9 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
 
   Region regions_[kRegions];
-  alignas(64) std::atomic<std::uint32_t> taken_{0};  // bit set of claimed slots
+  alignas(kSharingBytes) std::atomic<std::uint32_t> taken_{0};  // bit set of claimed slots
   std::atomic<std::uint32_t> open_{0};               // bit set of slots whose region workers may join
-  alignas(64) std::atomic<std::uint32_t> generation_{0};
+  alignas(kSharingBytes) std::atomic<std::uint32_t> generation_{0};
   std::atomic<int> sleeping_{0};
 };
 

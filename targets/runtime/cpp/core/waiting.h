@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 #if defined(__x86_64__)
@@ -16,6 +17,13 @@
 #endif
 
 namespace stablexla {
+
+// Words that different threads write stand so far apart: a cache line, or two that processors fetch together.
+#if defined(__aarch64__)
+constexpr std::size_t kSharingBytes = 128;
+#else
+constexpr std::size_t kSharingBytes = 64;
+#endif
 
 inline void cpu_pause() {
 #if defined(__x86_64__)

@@ -23,7 +23,8 @@ constexpr std::int64_t kStreamFrom = 24 << 20;  // bytes moved; fewer may still 
 
 // Non-temporal stores, which avoid write-allocate. Meanwhile the bytes at `next`, if that is not null, are prefetched:
 // else the memory would alternate between reads and writes.
-void stream(char* target, const char* source, std::int64_t bytes, const char* next = nullptr) {
+void stream(char* target, const char* source, std::int64_t bytes,
+            [[maybe_unused]] const char* next = nullptr) {
 #if defined(__x86_64__)
   const std::int64_t head = std::min<std::int64_t>(bytes, -reinterpret_cast<std::uintptr_t>(target) & 15);
   std::memcpy(target, source, static_cast<std::size_t>(head));

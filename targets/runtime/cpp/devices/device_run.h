@@ -27,7 +27,7 @@ class DeviceRun;
 class HostedRun;
 
 // A device of this process in one run.
-struct alignas(64) Device {
+struct alignas(kSharingBytes) Device {
   enum State : int { kRunning, kWaiting, kFinished, kFailed };
 
   DeviceRun* run = nullptr;
@@ -115,7 +115,7 @@ class DeviceRun {
 
   // Devices that wait or have finished. A thread that releases others subtracts them before they wake, so that the
   // count reaches all devices only in a deadlock.
-  alignas(64) std::atomic<int> idle_{0};
+  alignas(kSharingBytes) std::atomic<int> idle_{0};
   std::atomic<int> finished_{0};
   Word running_{0};  // devices that have not finished
   std::atomic<bool> stopped_{false};

@@ -52,7 +52,7 @@ class DeviceThread {
   void* context_ = nullptr;
   std::size_t index_ = 0;
   std::atomic<bool> spins_{true};
-  alignas(64) Word jobs_{0};
+  alignas(kSharingBytes) Word jobs_{0};
   std::atomic<bool> sleeps_{false};
 };
 

@@ -60,11 +60,11 @@ class Meeting {
   std::vector<int> local_;  // for each position of the group the place in `members_`
   Work work_;
   std::uint64_t visits_ = 0;
-  alignas(64) std::atomic<std::uint32_t> arrived_{0};
-  alignas(64) Word phase_{0};
+  alignas(kSharingBytes) std::atomic<std::uint32_t> arrived_{0};
+  alignas(kSharingBytes) Word phase_{0};
   std::atomic<int> sleepers_{0};
-  alignas(64) std::atomic<std::int64_t> next_{0};
-  alignas(64) std::atomic<std::int64_t> left_{0};
+  alignas(kSharingBytes) std::atomic<std::int64_t> next_{0};
+  alignas(kSharingBytes) std::atomic<std::int64_t> left_{0};
 };
 
 }  // namespace stablexla
