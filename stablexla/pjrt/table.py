@@ -120,13 +120,13 @@ def _answer(what: str, *arguments: Any) -> Any:
     Raises:
         KeyboardInterrupt: or what a signal's handler raises; the compilation ends, too.
     """
-    from stablexla.pjrt import compiling
-
     stop, frame = Event(), user_frame() or next(iter(waiting[-1:]), None)
 
     def work() -> Any:
         if sys.getprofile() is None:
             sys.setprofile(None)  # the tracer of jax.profiler, in C, to which each call of the compiler's is an event
+        from stablexla.pjrt import compiling
+
         with stopped_by(stop), working_for(frame):
             return getattr(compiling, what)(*arguments)
 

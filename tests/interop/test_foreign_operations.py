@@ -445,7 +445,7 @@ def test_state_of_words(algorithm: str, count: int) -> None:
 
 @pytest.mark.parametrize(("state", "algorithm"), [("2xui32", "PHILOX"), ("8xui32", "DEFAULT"), ("6xui32", "THREE_FRY")])
 def test_state_of_another_size(state: str, algorithm: str) -> None:
-    with pytest.raises(sx.UnsupportedError, match="numbers of 64 bits, or twice as many of u32"):
+    with pytest.raises(sx.UnsupportedError, match="integers of 64 bits, or twice as many of u32"):
         sx.compile(random_bits(algorithm, f"tensor<{state}>"))
 
 
