@@ -108,6 +108,24 @@ otherwise: the error says what wrote it, which operation is the first one too ne
 |---|---|---|---|
 """
 
+ONNX = """
+## ONNX
+
+ONNX is no form that is read here. The package `torch-mlir` writes it as StableHLO; it needs `onnx` beside it. Its
+`torch-mlir-opt` lies in the package, in `torch_mlir/_mlir_libs`. The weights are constants of the program, and
+`entry="g"` is the name of the model's graph:
+
+```sh
+python -m torch_mlir.tools.import_onnx model.onnx -o model.torch.mlir
+torch-mlir-opt --pass-pipeline="builtin.module(torch-onnx-to-torch-backend-pipeline,
+    torch-backend-to-stablehlo-backend-pipeline)" model.torch.mlir -o model.mlir
+stablexla-run model.mlir --entry=g
+```
+
+Sizes have to be known: `onnx.shape_inference.infer_shapes` before it writes those of inner values. Operators that
+torch-mlir has no lowering for are refused by it. The other way is a module of PyTorch, by `onnx2torch`, and
+`stablexla.interop.torch.compile` ([PyTorch](pytorch.md)).
+"""
 ARTIFACTS = "## Artifacts of other producers\n"
 ABOUT_ARTIFACTS = """
 StableHLO's repository keeps an artifact of each version, `stablehlo_legalize_to_vhlo.*.mlir.bc` in
@@ -240,6 +258,7 @@ def page(artifacts: str = "") -> str:
         + "\n".join(row for _, row in versions)
         + "\n"
         + BYTECODE.format(newest=NEWEST, total=total)
+        + ONNX
         + "\n"
         + ARTIFACTS
         + artifacts

@@ -11,7 +11,8 @@ from pathlib import Path
 from tests.tree import Tree
 
 SATELLITES = (
-    *("inspection", "pjrt", "tools", "distributed.py", "gpu.py", "interop/jax", "interop/torch"),
+    *("inspection", "pjrt", "tools", "distributed.py", "gpu.py"),
+    *("interop/jax", "interop/tensorflow.py", "interop/torch"),
     *(f"processes/{name}.py" for name in ("child", "compiling", "functions", "reproducer", "worker")),
     *(f"compiling/gpu_{name}.py" for name in ("header", "kernels", "library", "manifest")),
 )

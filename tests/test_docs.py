@@ -108,7 +108,11 @@ x, w = np.ones((4, 2), np.float32), np.ones((2, 8), np.float32)
 """,
 }
 # Pages whose code is run by a test of their own, or cannot be: the library is the reader's.
-ELSEWHERE = {"docs/pipelines.md": "tests/test_pages.py", "docs/custom_calls.md": "tests/interop/test_ffi.py"}
+ELSEWHERE = {
+    "docs/pipelines.md": "tests/test_pages.py",
+    "docs/custom_calls.md": "tests/interop/test_ffi.py",
+    "docs/tensorflow.md": "tests/interop/test_tensorflow.py",
+}
 
 
 def name_of(page: Path) -> str:

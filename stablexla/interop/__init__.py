@@ -7,14 +7,15 @@ __all__ = ["load"]
 
 if TYPE_CHECKING:
     from stablexla.interop import jax as jax
+    from stablexla.interop import tensorflow as tensorflow
     from stablexla.interop import torch as torch
     from stablexla.interop.loading import load as load
 
-_MODULES = ("jax", "torch")
+_MODULES = ("jax", "tensorflow", "torch")
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: `jax` and `torch` need a large package, `load` all readers."""
+    """Import what is asked for: `jax`, `tensorflow` and `torch` need a large package, `load` all readers."""
     if name in _MODULES:
         return import_module(f"stablexla.interop.{name}")
     if name == "load":
