@@ -132,7 +132,7 @@ def _concatenate(op: Any, operands: list[Shape], results: list[Shape]) -> Factor
 
 
 @_rule("custom_call")
-def _matrices(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
+def _lapack(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
     """Cut batches of matrices: JAX says how many dimensions are before those that a function of LAPACK reads."""
     notes = op.attributes.get(_FRONTEND, {})
     if "num_batch_dims" not in notes or not call_target(op).startswith("lapack_"):
