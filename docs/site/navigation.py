@@ -16,6 +16,7 @@ NAVIGATION: dict[str, list[str]] = {
     ],
     "Programs from elsewhere": [
         "docs/jax",
+        "docs/jax_tests",
         "docs/pytorch",
         "docs/pytorch_operators",
         "docs/pytorch_models",

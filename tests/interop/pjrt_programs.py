@@ -460,6 +460,23 @@ def saved_programs() -> None:
 
 
 @check
+def batches_of_matrices() -> None:
+    """Each device decomposes its own matrices: no array is put together."""
+    matrices = np.random.default_rng(3).normal(size=(4, 5, 5)).astype(np.float32)
+    matrices = matrices @ matrices.transpose(0, 2, 1) + np.eye(5, dtype=np.float32)
+    cut = jax.device_put(matrices, NamedSharding(mesh_of(4), PartitionSpec("a")))
+    of_two = [lambda x: jax.lax.linalg.triangular_solve(x, x), lambda x: jnp.linalg.solve(x, x)]
+    for function in [jnp.linalg.cholesky, jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.svd, jax.lax.linalg.lu, *of_two]:
+        with warnings.catch_warnings(action="error"):
+            compiled = jax.jit(function).lower(cut).compile()
+        assert "all-" not in compiled.as_text(), function
+        results = zip(jax.tree.leaves(compiled(cut)), jax.tree.leaves(jax.jit(function)(matrices)), strict=True)
+        for ours, whole in results:
+            assert ours.sharding.is_equivalent_to(cut.sharding, ours.ndim), ours.sharding
+            np.testing.assert_allclose(ours, whole, rtol=1e-4, atol=1e-4)
+
+
+@check
 def callbacks_on_parts() -> None:
     """By `partitioned=True` each device's call has its part, as by XLA; by default one call has the whole array."""
     x = np.arange(16.0, dtype=np.float32).reshape(4, 4)

@@ -361,6 +361,34 @@ def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:
     assert (third.returncode, third.stdout) == (0, first.stdout), third.stderr
 
 
+def test_jax_says_which_programs_it_does_not_keep(tmp_path: Path) -> None:
+    """A second process misses nothing but programs with callbacks, of which JAX's warning says why."""
+    text = (
+        "import numpy as np\n"
+        "from jax.experimental.layout import Format, Layout\n"
+        "cut = jax.sharding.NamedSharding(jax.make_mesh((2,), ('x',)), jax.sharding.PartitionSpec('x'))\n"
+        "x = jax.device_put(np.arange(16, dtype='f').reshape(4, 4), Format(Layout((1, 0)), cut))\n"
+        "print(float(jax.jit(lambda x: (x * x).sum())(x)))\n"
+        "jax.jit(lambda x: jax.debug.print('{x}', x=x))(1)\n"
+        "jax.effects_barrier()"
+    )
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        "JAX_EXPLAIN_CACHE_MISSES": "1",
+        "STABLEXLA_NUM_DEVICES": "2",
+    }
+    first, second = code(text, **kept), code(text, **kept)
+    assert first.stdout == second.stdout == "1240.0\n1\n", first.stderr + second.stderr
+    missed = [done.stderr.count("PERSISTENT COMPILATION CACHE MISS") for done in (first, second)]
+    assert missed[0] > 1
+    assert missed[1] == 1
+    for done in (first, second):
+        assert done.stderr.count("Error writing persistent compilation cache entry") == 1
+        assert "1 callbacks of JAX live in the process" in done.stderr
+
+
 TENSORS = """
 import numpy as np
 from jax.dlpack import from_dlpack

@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import operations
+from stablexla.targets.stablehlo.meshes import call_target
 
 Shape: TypeAlias = Sequence[int]
 Ids: TypeAlias = tuple[int | None, ...]
@@ -36,6 +37,7 @@ class Factors:
     reducer: str = "stablehlo.add"
 
 
+_FRONTEND = "mhlo.frontend_attributes"
 Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
@@ -127,6 +129,17 @@ def _made_here(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
 def _concatenate(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
     ids = _except(len(results[0]), integer(op, "dimension"))
     return Factors((ids,) * len(operands), (ids,))
+
+
+@_rule("custom_call")
+def _lapack(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
+    """Cut batches of matrices: JAX says how many dimensions are before those that a function of LAPACK reads."""
+    notes = op.attributes.get(_FRONTEND, {})
+    if "num_batch_dims" not in notes or not call_target(op).startswith("lapack_"):
+        return None
+    batch = int(hlo_ir.StringAttr(notes["num_batch_dims"]).value)
+    taken, given = (tuple(_where([i < batch for i in range(len(s))]) for s in each) for each in (operands, results))
+    return Factors(taken, given) if batch else None
 
 
 @_rule("reverse")
