@@ -19,7 +19,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
-.PHONY: help setup run test test-all test-oldest slice lint types docs sanitize release clean FORCE
+.PHONY: help setup run test test-all test-oldest test-aarch64 slice lint types docs sanitize release clean FORCE
 
 help:
 	@echo "make setup   install stablexla into $(VENV) with all it takes to develop and test it, and run nothing"
@@ -27,6 +27,7 @@ help:
 	@echo "make test    install it with all it takes to test, then lint, type-check and run the suite, and operations eagerly"
 	@echo "make test-all  every case of every test: crosses of element types and shapes, of which make test draws a part"
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
+	@echo "make test-aarch64  the loader and a part of the operations on an emulated AArch64, made in build/aarch64"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
 	@echo "make sanitize  the native runtime's tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer"
@@ -55,6 +56,12 @@ test-all: lint types
 # The oldest line of jaxlib, with the oldest Python that there is.
 test-oldest:
 	$(MAKE) VENV=$(OLDEST) PYTHON=$$(third_party/find_python.sh oldest) LINE=--oldest slice
+
+# Under an emulator, without rights: third_party/aarch64.py.
+test-aarch64: $(VENV)/installed.test
+	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore -n $(JOBS) --slice $(PYTEST_ARGS) \
+	  tests/ops/test_contraction.py tests/ops/test_elementwise.py tests/ops/test_order.py tests/ops/test_reduction.py
+	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore tests/targets/runtime/test_relocations.py
 
 slice: $(VENV)/installed.test
 	$(BIN)/pytest -n $(JOBS) --slice $(PYTEST_ARGS)

@@ -44,8 +44,8 @@ class CompileOptions:
             what is fused.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
         target_cpu: an older processor that the code runs on too, "x86-64", "x86-64-v2", "x86-64-v3" or "x86-64-v4" for
-            all that have the features of that level; None is this one, whose own features the code uses. It is for
-            files that other machines load.
+            all that have the features of that level, "armv8-a", "neoverse-n1" or "neoverse-v1" on AArch64; None is
+            this one, whose own features the code uses. It is for files that other machines load.
         rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that
             are registered.
         deterministic: asks that results do not depend on the number of threads, bit for bit. They never do: sums are

@@ -254,6 +254,13 @@ def test_another_kind_of_machine(tmp_path: Path) -> None:
     assert (tmp_path / "arm.o").read_bytes()[18] == 183  # EM_AARCH64
 
 
+def test_products_for_aarch64(tmp_path: Path) -> None:
+    """A tile of sums takes more than the 16 registers that x86 has at this width."""
+    compile_library(model(), tmp_path / "arm.s", triple="aarch64-linux-gnu")
+    sums = set(re.findall(r"fmla\tv(\d+)\.4s", (tmp_path / "arm.s").read_text()))
+    assert len(sums) > 16
+
+
 def runtime_for(machine: str, folder: Path) -> Path:
     """The runtime without Python for another machine, compiled from CMakeLists.txt's list by GCC's cross compiler."""
     root = Path(__file__).parents[2]
