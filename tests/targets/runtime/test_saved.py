@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -438,6 +439,35 @@ def test_another_processor(model: sx.Executable, file: Path) -> None:
     with pytest.raises(sx.LoadError, match="compiled for pdp11, and this is"):
         sx.load_executable(forged(file, function={**function, "machine": "pdp11"}))
     assert set(function["features"]) == processor.features()
+
+
+# Bits of Linux's asm/hwcap.h, by AT_HWCAP and AT_HWCAP2.
+HWCAPS = {
+    "neoverse-n1": ((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 20), ()),
+    "neoverse-v1": ((*range(17), 20, 21, 22, 23, 24, 25, 26, 27), (0, 7, 8, 9, 12, 13, 14)),
+}
+
+
+@pytest.mark.parametrize("name", [*HWCAPS])
+def test_features_of_aarch64(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = dict(zip((16, 26), (sum(1 << bit for bit in bits) for bits in HWCAPS[name]), strict=True))
+
+    def getauxval(number: int) -> int:
+        return words[number]
+
+    monkeypatch.setattr(processor.ctypes, "CDLL", lambda _: SimpleNamespace(getauxval=getauxval))
+    flags = processor._arm_flags()
+    assert flags >= processor.LEVELS[name] > processor.LEVELS["armv8-a"]
+    has_v1 = name == "neoverse-v1"
+    assert {each: each in flags for each in ("i8mm", "bf16", "sve", "sve2")} == {
+        "i8mm": has_v1,
+        "bf16": has_v1,
+        "sve": has_v1,
+        "sve2": False,
+    }
+    told = processor.llvm_features(flags).split(",")
+    assert {"+neon", "+dotprod", "+fullfp16", "+lse", "-sve"} <= set(told)
+    assert ("+i8mm" in told, "-i8mm" in told) == (has_v1, not has_v1)
 
 
 @pytest.mark.parametrize("level", [*processor.LEVELS])
