@@ -1,4 +1,4 @@
-"""Dot-product instructions (pmaddwd, vpdpbusd, vdpbf16ps, AMX tiles): which of them a contraction can use.
+"""Dot-product instructions (pmaddwd, vpdpbusd, vdpbf16ps, sdot, AMX tiles): which of them a contraction can use.
 
 Their operands are units: `group` adjacent ones along k fill one 32-bit lane. Each instruction has a second form in
 plain vector arithmetic, of the same layout, for tests on processors that lack it.
@@ -31,7 +31,8 @@ class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "plain" for one product a lane.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "dot_" and the signs of AArch64's bytes;
+            "plain" for one product a lane.
         unit: MLIR's spelling of the type in packed panels.
         emulated: whether vector arithmetic stands for the instruction.
     """
@@ -221,12 +222,14 @@ def pairs_of(operand: ContractionOperand, total: ir.Type) -> ToPairs | None:
 
 
 def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None:
-    """Choose an instruction on bytes as stored; vectors multiply unsigned by signed ones only, tiles any."""
+    """Choose an instruction on bytes as stored; x86's vectors multiply unsigned by signed ones only, others any."""
     features = target.features
     if (a.bits, b.bits) != (8, 8):
         return None
     if {"amx_tile", "amx_int8"} <= set(features):
         return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, as_bits, as_bits)
+    if "asimddp" in features and target.vector_bits == 128 and (a.signed == b.signed or "i8mm" in features):
+        return MultiplyAdd(f"dot_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, as_bits, as_bits)
     wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
     if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
         return None
@@ -310,11 +313,15 @@ def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
     return sums
 
 
-def _tile_of_bytes(a_signed: bool, b_signed: bool) -> Callable[[Value, Value, Value, bool], Value]:
-    """Return the emulation of a lane of `tdpbssd` and its like."""
+def _any_bytes(a_signed: bool, b_signed: bool, instruction: str = "") -> Callable[[Value, Value, Value, bool], Value]:
+    """Return what emits an instruction of AArch64 on bytes; without one the emulation alone, as of `tdpbssd`."""
 
-    def multiply_add(a: Value, b: Value, sums: Value, _: bool) -> Value:
-        return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
+    def multiply_add(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+        if emulated or not instruction:
+            return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
+        if a_signed and not b_signed:  # it takes the unsigned ones first
+            a, b = b, a
+        return intrinsic(f"llvm.aarch64.neon.{instruction}", sums.type, sums, a, b)
 
     return multiply_add
 
@@ -341,10 +348,14 @@ _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
     "bf16": _bf16,
     "tiles_bf16": _tile_of_bf16,
     "tiles_f16": _tile_of_f16,
-    "tiles_uu": _tile_of_bytes(False, False),
-    "tiles_us": _tile_of_bytes(False, True),
-    "tiles_su": _tile_of_bytes(True, False),
-    "tiles_ss": _tile_of_bytes(True, True),
+    "tiles_uu": _any_bytes(False, False),
+    "tiles_us": _any_bytes(False, True),
+    "tiles_su": _any_bytes(True, False),
+    "tiles_ss": _any_bytes(True, True),
+    "dot_uu": _any_bytes(False, False, "udot"),
+    "dot_us": _any_bytes(False, True, "usdot"),
+    "dot_su": _any_bytes(True, False, "usdot"),
+    "dot_ss": _any_bytes(True, True, "sdot"),
 }
 
 
@@ -365,4 +376,9 @@ def broadcast_group(units: Value, lanes: int) -> Value:
     """Broadcast a lane's units to every lane."""
     if not units.lanes:
         return cg.splat(units, lanes)
+    if lanes * LANE_BITS == 128 and units.lanes * cg.bits_of(units.type) == LANE_BITS:
+        # As one number, which AArch64 loads and broadcasts in one instruction.
+        lane = cg.extract(_as_lanes(units), 0)
+        whole = cg.vector_of(lanes * units.lanes, cg.element_of(units.type))
+        return Value(vector.bitcast(whole, cg.splat(lane, lanes).ssa))
     return cg.shuffle(units, units, list(range(units.lanes)) * lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -21,6 +22,7 @@ from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
 from tests.targets.cpu.kernel_text import KernelText
 
 ALL = ("amx_bf16", "amx_fp16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni", "sse2")
+ARM = ("asimd", "asimddp", "i8mm")
 # What a machine has, element types with and without a sign, and the product that is taken.
 KINDS = {
     "pairs": (("sse2",), "i8", "extsi", "extsi"),
@@ -35,6 +37,10 @@ KINDS = {
     "tiles uu": (ALL, "i8", "extui", "extui"),
     "tiles bf16": (ALL, "bf16", "extf", "extf"),
     "tiles f16": (ALL, "f16", "extf", "extf"),
+    "dot ss": (ARM, "i8", "extsi", "extsi"),
+    "dot su": (ARM, "i8", "extsi", "extui"),
+    "dot us": (ARM, "i8", "extui", "extsi"),
+    "dot uu": (ARM, "i8", "extui", "extui"),
     "bf16": (("avx512_bf16", "sse2"), "bf16", "extf", "extf"),
     "floats bf16": (("sse2",), "bf16", "extf", "extf"),
     "floats f16": (("sse2",), "f16", "extf", "extf"),
@@ -49,6 +55,8 @@ def target_for(kind: str, **more: int) -> CpuTarget:
     bits = min(256, host_target().vector_bits)
     if kind == "bf16":
         bits = 512
+    if kind.startswith("dot"):
+        bits = 128
     return replace(CpuTarget(num_threads=4, **more).with_vectors(bits, KINDS[kind][0]), emulated=True)
 
 
@@ -219,6 +227,10 @@ def test_choice() -> None:
     assert chosen("bf16", "amx_tile", "amx_int8", "avx512_bf16", bits=512) == "bf16"
     assert chosen("bf16", "sse2", bits=512) == ""
     assert chosen("tiles f16", *FEATURES, bits=512) == "tiles_f16"
+    assert chosen("dot ss", *ARM, bits=128) == chosen("dot ss", "asimddp", bits=128) == "dot_ss"
+    assert chosen("dot su", *ARM, bits=128) == "dot_su"
+    assert chosen("dot su", "asimd", "asimddp", bits=128) == ""
+    assert chosen("dot uu", "asimd", bits=128) == ""
 
 
 def test_a_processor_uses_what_it_gains_by() -> None:
@@ -261,3 +273,16 @@ def test_instructions_of_other_machines(kind: str, features: tuple[str, ...], in
     assert instruction in text
     for library_call in ("__truncsfbf2", "__extendhfsf2"):
         assert library_call not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "instruction"), [("dot ss", "sdot"), ("dot uu", "udot"), ("dot su", "(?:us|su)dot"), ("dot us", "(?:us|su)dot")]
+)
+def test_instructions_of_aarch64(kind: str, instruction: str) -> None:
+    """In the loop of a tile, with more sums than the 16 registers of x86 hold."""
+    target = CpuTarget(num_threads=2).with_vectors(128, ARM)
+    module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 64, 64, 256), target, emit_contraction)
+    text = assembly_for(module, "neoverse-v1", "aarch64-linux-gnu")
+    sums = set(re.findall(rf"\t{instruction}\tv(\d+)\.4s", text))
+    assert len(sums) > 16
+    assert "smull" not in text

@@ -37,6 +37,8 @@ INSTRUCTIONS = {
     "tiles uu": (("amx_int8", "amx_tile", "sse2"), np.uint8),
     "bf16": (("avx512_bf16", "sse2"), ml_dtypes.bfloat16),
     "pairs": (("avx512_vnni", "avx_vnni", "sse2"), np.int8),
+    "dot ss": (("asimd", "asimddp"), np.int8),
+    "dot uu": (("asimd", "asimddp"), np.uint8),
 }
 
 
@@ -185,7 +187,8 @@ def test_pairs_without_their_instruction(seed: int) -> None:
 
 def machine(instruction: str) -> CpuTarget:
     """One that has the instruction, written out in vectors."""
-    return replace(host_target(), vector_bits=512, features=INSTRUCTIONS[instruction][0], emulated=True)
+    bits = 128 if instruction.startswith("dot") else 512
+    return replace(host_target(), vector_bits=bits, features=INSTRUCTIONS[instruction][0], emulated=True)
 
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
@@ -318,10 +321,10 @@ def test_bytes_of_which_one_has_a_sign(
 @pytest.mark.parametrize("instruction", INSTRUCTIONS)
 @pytest.mark.parametrize("kernel", ["HWIO", "HWOI", "OIHW", "OHWI", "IOHW", "WHIO"])
 def test_orders_of_weights(instruction: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that vectors don't pack are single elements, and pairs of integers."""
+    """Those that vectors don't pack are single elements, and pairs of integers on x86."""
     units = spy_on_plans("units_of", monkeypatch)
     Layer(INSTRUCTIONS[instruction][1], 24, 9, 1, kernel).check_alone(machine(instruction))
-    instead = "plain" if "f16" in instruction else "pairs"
+    instead = "plain" if "f16" in instruction or instruction.startswith("dot") else "pairs"
     assert units[-1].product.name == (instead if kernel == "IOHW" else instruction.replace(" ", "_"))
 
 
