@@ -31,8 +31,8 @@ class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "dot_" and the signs of AArch64's bytes;
-            "plain" for one product a lane.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "dot_" and the signs of bytes, on
+            AArch64; "plain" for one product a lane.
         unit: MLIR's spelling of the type in packed panels.
         emulated: whether vector arithmetic stands for the instruction.
     """

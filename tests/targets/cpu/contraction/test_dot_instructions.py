@@ -276,7 +276,8 @@ def test_instructions_of_other_machines(kind: str, features: tuple[str, ...], in
 
 
 @pytest.mark.parametrize(
-    ("kind", "instruction"), [("dot ss", "sdot"), ("dot uu", "udot"), ("dot su", "(?:us|su)dot"), ("dot us", "(?:us|su)dot")]
+    ("kind", "instruction"),
+    [("dot ss", "sdot"), ("dot uu", "udot"), ("dot su", "(?:us|su)dot"), ("dot us", "(?:us|su)dot")],
 )
 def test_instructions_of_aarch64(kind: str, instruction: str) -> None:
     """In the loop of a tile, with more sums than the 16 registers of x86 hold."""
