@@ -35,8 +35,8 @@ SYSTEM = ("python3", "libpython3-dev", "libstdc++6")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64", "manylinux_2_17_aarch64")
 # Of the extra `dev`: what the tests of operations, of the runtime and of JAX import.
 TESTS = (
-    *("expecttest", "flatbuffers", "hypothesis", "jax", "lit", "mpmath", "nanobind", "packaging", "pytest"),
-    *("pytest-xdist", "safetensors", "scikit-build-core", "scikit-learn"),
+    *("expecttest", "flatbuffers", "hypothesis", "jax", "lit", "mpmath", "nanobind", "packaging", "pypjrt"),
+    *("pytest", "pytest-xdist", "safetensors", "scikit-build-core", "scikit-learn"),
 )
 
 
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str]) -> None:
         (FOLDER / "packages.txt").write_text(wanted)
     build_runtime(python)
     link_sources()
+    os.environ["STABLEXLA_PYTHON"] = str(python)
     os.execv(python, [str(python), *arguments])
 
 

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <sys/auxv.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -131,6 +132,24 @@ std::string bytes_of(const std::string& hexadecimal) {
 
 // ---- machine code
 
+#if defined(__aarch64__)
+// As processor.py has it: the bits of AT_HWCAP and AT_HWCAP2. /proc/cpuinfo is the host's under an emulator.
+std::set<std::string> features_of_processor() {
+  constexpr unsigned long kWords[] = {16, 26};
+  constexpr const char* kNames[] = {
+      "fp asimd - aes pmull sha1 sha2 crc32 atomics fphp asimdhp - asimdrdm jscvt fcma lrcpc - sha3 sm3 sm4 asimddp "
+      "sha512 sve asimdfhm - uscat ilrcpc flagm",
+      "- sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16"};
+  std::set<std::string> found;
+  for (int word = 0; word < 2; ++word) {
+    std::istringstream names(kNames[word]);
+    unsigned long bits = getauxval(kWords[word]);
+    for (std::string name; names >> name; bits >>= 1)
+      if ((bits & 1) != 0 && name != "-") found.insert(name);
+  }
+  return found;
+}
+#else
 std::set<std::string> features_of_processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -140,6 +159,7 @@ std::set<std::string> features_of_processor() {
   }
   return {};
 }
+#endif
 
 void check_machine(const Json& function) {
   utsname here{};
@@ -155,8 +175,8 @@ void check_machine(const Json& function) {
   }
   if (!missing.empty())
     throw Refused(kFailedPrecondition, "it was compiled for a processor with " + missing +
-                                           ", which this one does not have; stablexla-compile --target-cpu=x86-64-v3 "
-                                           "compiles for all of a level");
+                                           ", which this one does not have; stablexla-compile --target-cpu=NAME "
+                                           "compiles for others, as x86-64-v3 or armv8-a");
 }
 
 // A library of LAPACK: the process's own, the one beside this library that SciPy brings, or the system's.
