@@ -56,11 +56,10 @@ def num_devices() -> int:
     Raises:
         StablexlaError: it is no number from 1 to 1024.
     """
-    import jax
-
     if knobs.num_devices is not None:
         return knobs.num_devices
-    count = int(getattr(jax.config, "jax_num_cpu_devices", -1))
+    config = getattr(sys.modules.get("jax"), "config", None)  # none where a program of another language is compiled
+    count = int(getattr(config, "jax_num_cpu_devices", -1))
     if count == 0 or count > _MOST:
         raise StablexlaError(f"jax_num_cpu_devices={count}: it is a number of devices, from 1 to {_MOST}")
     return count if count > 0 else knobs.forced_devices or 1

@@ -102,6 +102,20 @@ def test_a_library_in_a_folder_that_python_does_not_know(example: Path, source: 
     assert (done.stdout, done.stderr) == (DOUBLED, "")
 
 
+def test_compiling_takes_no_jax(source: Path) -> None:
+    """The compiling process imports jaxlib alone, as an installation without extras has it."""
+    script = """
+import sys
+sys.modules["jax"] = None
+import stablexla.pjrt.serving
+from stablexla.pjrt import compiling
+made = compiling.compiled(open(sys.argv[1], "rb").read(), "mlir", b"", 1)
+print(len(compiling.saved(made["executable"], made["plain"])))
+"""
+    done = subprocess.run([sys.executable, "-c", script, source], capture_output=True, text=True, timeout=60)
+    assert int(done.stdout) > 0, done.stderr
+
+
 def test_saved_programs_take_no_python(example: Path, saved: Path) -> None:
     done = run(example, saved, "2x3", **NO_PYTHON)
     assert (done.stdout, done.stderr, done.returncode) == (DOUBLED, "", 0)
