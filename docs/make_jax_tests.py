@@ -58,7 +58,7 @@ KNOWN = {
 
 
 class Outcome(NamedTuple):
-    """What became of a test.
+    """The outcome of a test.
 
     Attributes:
         why: the first line of what went wrong.
@@ -81,9 +81,8 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Keep tests that are drawn by their names, and have not run yet."""
     done = {each.test for each in outcomes(Path(os.environ[RECORD]))}
     rank = {item: hashlib.sha256(item.name.encode()).digest() for item in items}
-    last = sorted(rank.values())[: int(os.environ[DRAW])][
-        -1:
-    ]  # tests of one name in several classes are drawn together
+    drawn = sorted(rank.values())[: int(os.environ[DRAW])]
+    last = drawn[-1:]  # tests of one name in several classes are drawn together
     items[:] = [item for item in items if [rank[item]] <= last and item.nodeid not in done]
 
 
@@ -93,7 +92,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Write what became of a test."""
+    """Write the outcome of a test."""
     if report.when == "call" or report.outcome != PASSED:
         lines = [line for line in str(report.longrepr or "").splitlines() if line.startswith("E ")]
         _write(Outcome(report.outcome, report.nodeid, lines[0][1:].strip() if lines else ""))

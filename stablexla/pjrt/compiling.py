@@ -64,7 +64,7 @@ _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
 """Seconds for which a device waits for those of other processes, which may compile meanwhile."""
 FORMATS = ("mlir", "hlo", "hlo_with_config")
-"""What a program is given in: MLIR as text, bytecode or an artifact; an HloModuleProto, also with its configuration."""
+"""Formats of PJRT_Program: MLIR as text, bytecode or an artifact; an HloModuleProto, also with its configuration."""
 _SAVED = "pjrt"
 """What a saved program has beside an executable's contents."""
 
@@ -204,7 +204,7 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "devices": list(how.devices),
         "num_arguments": len(plain["arguments"]),
         "takes": takes,
-        "input_types": [NUMBERS[str(spec.dtype)] for spec in function.parameters],
+        "argument_types": [NUMBERS[str(spec.dtype)] for spec in function.parameters],
         "donated": _used_up(function, takes, plain),
         "output_kinds": plain["output_kinds"],
         "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import platform
 import re
 from pathlib import Path
+
+from stablexla.targets.runtime._runtime import processor_flags
 
 # Features that LLVM selects instructions by, in Linux's names; others in its list concern operating systems only.
 _INSTRUCTIONS = re.compile(
@@ -53,13 +54,6 @@ _OF_LLVM = {
     "jscvt": "jsconv",
     "lrcpc": "rcpc",
 }
-# Of Linux's asm/hwcap.h, the words AT_HWCAP and AT_HWCAP2 of AArch64 by bit; dashes for what is of no use here.
-_HWCAP = (
-    "fp asimd - aes pmull sha1 sha2 crc32 atomics fphp asimdhp - asimdrdm jscvt fcma lrcpc - sha3 sm3 sm4 asimddp "
-    "sha512 sve asimdfhm - uscat ilrcpc flagm",
-    "- sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16",
-)
-_AT_HWCAP = (16, 26)
 ARM = ("aarch64", "arm64")
 
 
@@ -84,26 +78,7 @@ def name() -> str:
 @functools.cache
 def flags() -> frozenset[str]:
     """Return all features that Linux lists for this machine; none when it does not say."""
-    if machine() in ARM:
-        return _arm_flags()
-    try:
-        with Path("/proc/cpuinfo").open() as file:
-            for line in file:
-                if line.startswith(("flags", "Features")):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()
-
-
-def _arm_flags() -> frozenset[str]:
-    """Return the features of AArch64 that Linux tells this process of."""
-    getauxval = ctypes.CDLL(None).getauxval
-    getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
-    words = zip((getauxval(number) for number in _AT_HWCAP), _HWCAP, strict=True)
-    return frozenset(
-        name for word, names in words for bit, name in enumerate(names.split()) if word >> bit & 1 and name != "-"
-    )
+    return frozenset(processor_flags())
 
 
 def llvm_name(level: str) -> str:

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.interop import tensorflow as interop
+from stablexla.interop.tensorflow import compile
 
 tf = pytest.importorskip("tensorflow", reason="tensorflow (extra of that name) is not installed")
-
-from stablexla.interop import tensorflow as interop  # noqa: E402
-from stablexla.interop.tensorflow import compile  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SPEC = tf.TensorSpec((4, 3), tf.float32)
@@ -238,7 +237,7 @@ class TestKeras:
         close(compile(model, tf.TensorSpec(x.shape))(x), model(x))
 
     def test_the_page_with_jax(self) -> None:
-        """What docs/tensorflow.md shows for the other backend, in a process of its own."""
+        """The example of docs/tensorflow.md with JAX as the backend, in a process of its own."""
         pytest.importorskip("keras")
         pytest.importorskip("jax")
         blocks = (ROOT / "docs/tensorflow.md").read_text().split("```python\n")

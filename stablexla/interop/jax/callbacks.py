@@ -28,7 +28,7 @@ _ALIASES = "output_operand_aliases"
 
 
 class _Context:
-    """What a function of `buffer_callback` is told of its call, as by XLA on a CPU."""
+    """The execution context that a function of `buffer_callback` gets, with the fields of XLA's on a CPU."""
 
     def __init__(self) -> None:
         from jax.experimental.buffer_callback import ExecutionStage

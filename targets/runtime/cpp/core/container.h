@@ -20,6 +20,4 @@ Container read_container(std::string_view bytes, bool own);
 
 bool is_container(std::string_view bytes);  // whether they begin as such a file
 
-std::string sha256(std::string_view bytes);  // 32 bytes
-
 }  // namespace stablexla

@@ -4,6 +4,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,6 +26,7 @@
 #include "pjrt_module.h"
 #include "profile.h"
 #include "object_code.h"
+#include "processor.h"
 #include "released_gil.h"
 #include "relocations.h"
 #include "run_limits.h"
@@ -249,6 +251,10 @@ NB_MODULE(_runtime, m) {
       .def_prop_ro("size", &ObjectCode::size);
   m.def("undefined_symbols", [](nb::bytes object) { return stablexla::undefined_symbols(view(object)); }, "object"_a,
         "The functions that an object file calls but does not have.");
+  m.def("processor_flags", &stablexla::processor_flags,
+        "Features of the processor, by Linux's names; none where the system does not say.");
+  m.def("flags_of_words", &stablexla::flags_of_words, "first"_a, "second"_a,
+        "Features of AArch64 in the words AT_HWCAP and AT_HWCAP2.");
   m.def(
       "relocated",
       [](unsigned machine, std::uint32_t type, nb::bytes place, std::uint64_t address, std::uint64_t value) {

@@ -243,10 +243,6 @@ std::shared_ptr<Storage> Given::copy() const {
   return storage;
 }
 
-PJRT_Error* no_memory(std::size_t bytes) {
-  return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
-}
-
 constexpr int kTiled = 0;
 
 // The strides in bytes of dense arrays.
@@ -295,6 +291,15 @@ Order shortened(Order order) {
 }
 
 }  // namespace
+
+PJRT_Error* no_memory(std::size_t bytes) {
+  return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
+}
+
+bool is_of_rows(const PJRT_Buffer_MemoryLayout* layout) {
+  if (layout == nullptr) return true;
+  return layout->type == kTiled && layout->tiled.num_tiles == 0 && shortened(order_of(*layout)).empty();
+}
 
 PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
   Given given{static_cast<char*>(const_cast<void*>(args.data)), args.type, {args.dims, args.dims + args.num_dims}, {}};
@@ -372,7 +377,7 @@ PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** 
   if (storage == nullptr) return error(kInvalidArgument, "the array has been deleted or donated");
   if (PJRT_Error* failure = from.wait()) return failure;
   auto copy = Storage::of_pool(storage->bytes);
-  if (copy == nullptr) return error(kResourceExhausted, std::to_string(storage->bytes) + " bytes for an array");
+  if (copy == nullptr) return no_memory(storage->bytes);
   std::memcpy(copy->data, storage->data, storage->bytes);
   *to = new PJRT_Buffer(from.type, from.dims, memory, std::move(copy), from.order);
   return nullptr;

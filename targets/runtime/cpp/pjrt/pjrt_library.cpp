@@ -1,12 +1,14 @@
 // libstablexla_pjrt.so: the PJRT plugin as a shared library, without Python in the process. It loads and runs programs
 // itself; a process of Python's compiles them.
-#include <fstream>
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "pjrt_objects.h"
 #include "pjrt_queue.h"
 #include "pjrt_saved.h"
 #include "pjrt_worker.h"
+#include "processor.h"
 #include "thread_pool.h"
 
 namespace stablexla::pjrt {
@@ -77,12 +79,7 @@ void find_versions(Host& host) {
 // A hash of the version, the processor's features and the number of devices (FNV-1a).
 PJRT_Error* fingerprint(const PJRT_Client& client, std::uint64_t& found) {
   std::string text = STABLEXLA_VERSION "\n" + std::to_string(client.device_list.size());
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0) {
-      text += line;
-      break;
-    }
+  for (const std::string& flag : processor_flags()) text += " " + flag;
   found = 0xcbf29ce484222325;
   for (char c : text) found = (found ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return nullptr;

@@ -283,7 +283,7 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
                taken<std::vector<std::string>>(made, "output_kinds"),
                taken<std::vector<Order>>(made, "output_layouts"));
   const auto orders = taken<std::vector<Order>>(made, "argument_layouts");
-  const auto types = taken<std::vector<int>>(made, "input_types");
+  const auto types = taken<std::vector<int>>(made, "argument_types");
   std::vector<std::size_t> ranks(orders.size());
   for (std::size_t i = 0; i < program->takes.size(); ++i) {
     const auto number = static_cast<std::size_t>(program->takes[i]);

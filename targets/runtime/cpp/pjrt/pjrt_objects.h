@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct PJRT_Error {
   int code;
   std::string message;
   bool is_raised = false;  // an exception comes as soon as the call is over: for the caller it went well
+};
+
+// A program that cannot run here: an error's code, and why.
+struct Refused : std::runtime_error {
+  Refused(Code code, const std::string& what) : std::runtime_error(what), code(code) {}
+  Code code;
 };
 
 inline PJRT_Error* error(Code code, std::string message) { return new PJRT_Error{code, std::move(message)}; }
@@ -165,6 +172,8 @@ struct PJRT_Buffer {
 };
 
 std::size_t element_bytes(PJRT_Buffer_Type type);  // 0 for what is no array's
+PJRT_Error* no_memory(std::size_t bytes);           // for an array
+bool is_of_rows(const PJRT_Buffer_MemoryLayout* layout);  // of null, too
 // Finds the bytes of an array in the order of rows. Returns an error, or null.
 PJRT_Error* measure(PJRT_Buffer_Type type, const std::vector<std::int64_t>& dims, std::size_t& bytes);
 

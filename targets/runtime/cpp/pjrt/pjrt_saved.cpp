@@ -1,25 +1,16 @@
 #include "pjrt_saved.h"
 
-#include <dlfcn.h>
-#include <glob.h>
-#include <sys/auxv.h>
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 
-#include "blas_threads.h"
 #include "container.h"
-#include "object_code.h"
 #include "plain_run.h"
-#include "standalone.h"
-#include "tile_permission.h"
+#include "pjrt_code.h"
+#include "pjrt_messages.h"
 
 namespace stablexla::pjrt {
 
@@ -32,13 +23,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;  // of sections and constants
 constexpr const char kEntry[] = "_mlir_main";
-constexpr std::string_view kLapack = "stablexla_lapack_", kCFunction = "stablexla.custom_call.";
-
-// A program that cannot run here: its code, and why.
-struct Refused : std::runtime_error {
-  Refused(Code code, const std::string& what) : std::runtime_error(what), code(code) {}
-  Code code;
-};
 
 std::size_t padded(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -60,207 +44,11 @@ Array array_of(const std::string& text) {
   return made;
 }
 
-// ---- the message of compile options, as far as it says on which device a program runs
-
-struct Field {
-  std::uint64_t number, value;
-  std::string_view data;
-};
-
-std::uint64_t take_varint(std::string_view& message) {
-  std::uint64_t made = 0;
-  for (int shift = 0; shift < 64; shift += 7) {
-    if (message.empty()) throw Refused(kInvalidArgument, "compile options that end too early");
-    const auto byte = static_cast<unsigned char>(message.front());
-    message.remove_prefix(1);
-    made |= std::uint64_t(byte & 0x7F) << shift;
-    if (byte < 0x80) return made;
-  }
-  throw Refused(kInvalidArgument, "compile options with a number of more than 64 bits");
-}
-
-std::vector<Field> fields_of(std::string_view message) {
-  std::vector<Field> found;
-  while (!message.empty()) {
-    const std::uint64_t key = take_varint(message);
-    Field field{key >> 3, 0, {}};
-    std::size_t size = 0;
-    switch (key & 7) {
-      case 0: field.value = take_varint(message); break;
-      case 1: size = 8; break;
-      case 2: size = take_varint(message); break;
-      case 5: size = 4; break;
-      default: throw Refused(kInvalidArgument, "compile options that are no message");
-    }
-    if (size > message.size()) throw Refused(kInvalidArgument, "compile options that end too early");
-    field.data = message.substr(0, size);
-    message.remove_prefix(size);
-    found.push_back(field);
-  }
-  return found;
-}
-
-std::string_view message_in(std::string_view message, std::uint64_t number) {
-  std::string_view found;
-  for (const Field& field : fields_of(message))
-    if (field.number == number) found = field.data;
-  return found;
-}
-
-// The number of the one device: CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto, its row.
-std::size_t device_of(std::string_view options) {
-  for (Field field : fields_of(message_in(message_in(message_in(options, 3), 9), 3)))
-    if (field.number == 1) return field.data.empty() ? field.value : take_varint(field.data);
-  return 0;
-}
-
-// A DeviceAssignmentProto for one replica and one partition.
-std::string assignment_to(std::size_t device) {
-  std::string id;
-  for (; device > 0x7F; device >>= 7) id += static_cast<char>(0x80 | (device & 0x7F));
-  id += static_cast<char>(device);
-  const auto size = static_cast<char>(id.size());
-  return std::string{8, 1, 16, 1, 26, static_cast<char>(size + 2), 10, size} + id;
-}
-
 std::string bytes_of(const std::string& hexadecimal) {
   std::string made;
   for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2)
     made += static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16));
   return made;
-}
-
-// ---- machine code
-
-#if defined(__aarch64__)
-// As processor.py has it: the bits of AT_HWCAP and AT_HWCAP2. /proc/cpuinfo is the host's under an emulator.
-std::set<std::string> features_of_processor() {
-  constexpr unsigned long kWords[] = {16, 26};
-  constexpr const char* kNames[] = {
-      "fp asimd - aes pmull sha1 sha2 crc32 atomics fphp asimdhp - asimdrdm jscvt fcma lrcpc - sha3 sm3 sm4 asimddp "
-      "sha512 sve asimdfhm - uscat ilrcpc flagm",
-      "- sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16"};
-  std::set<std::string> found;
-  for (int word = 0; word < 2; ++word) {
-    std::istringstream names(kNames[word]);
-    unsigned long bits = getauxval(kWords[word]);
-    for (std::string name; names >> name; bits >>= 1)
-      if ((bits & 1) != 0 && name != "-") found.insert(name);
-  }
-  return found;
-}
-#else
-std::set<std::string> features_of_processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
-    std::istringstream words(line.substr(line.find(':') + 1));
-    return {std::istream_iterator<std::string>(words), {}};
-  }
-  return {};
-}
-#endif
-
-void check_machine(const Json& function) {
-  utsname here{};
-  uname(&here);
-  if (function["machine"].text() != here.machine)
-    throw Refused(kFailedPrecondition, "it was compiled for " + function["machine"].text() + ", and this is " + here.machine);
-  static const std::set<std::string> known = features_of_processor();
-  std::string missing;
-  for (const Json& each : function["features"].list()) {
-    if (known.count(each.text()) == 0) missing += (missing.empty() ? "" : ", ") + each.text();
-    if (each.text().rfind("amx", 0) == 0 && !ask_for_tiles())
-      throw Refused(kFailedPrecondition, "it uses AMX, which the system does not let this process use");
-  }
-  if (!missing.empty())
-    throw Refused(kFailedPrecondition, "it was compiled for a processor with " + missing +
-                                           ", which this one does not have; stablexla-compile --target-cpu=NAME "
-                                           "compiles for others, as x86-64-v3 or armv8-a");
-}
-
-// A library of LAPACK: the process's own, the one beside this library that SciPy brings, or the system's.
-class Lapack {
- public:
-  static std::uintptr_t find(const std::string& routine) {
-    static const Lapack lapack;
-    return lapack.is_found_ ? lapack.look_up(routine + "_") : 0;
-  }
-
- private:
-  Lapack() {
-    is_found_ = look_up("dgetrf_") != 0;
-    for (const std::string& place : places()) {
-      if (is_found_) break;
-      library_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (library_ == nullptr) continue;
-      if (look_up("scipy_dgetrf_") != 0) prefix_ = "scipy_";
-      is_found_ = look_up("dgetrf_") != 0;
-    }
-    const std::uintptr_t get = look_up("openblas_get_num_threads"), set = look_up("openblas_set_num_threads");
-    if (is_found_ && get != 0 && set != 0) set_blas_functions(get, set);
-  }
-
-  static std::vector<std::string> places() {
-    Dl_info info;
-    std::vector<std::string> found;
-    if (dladdr(reinterpret_cast<void*>(&Lapack::find), &info) != 0) {
-      const std::string path = info.dli_fname;
-      const std::size_t packages = path.rfind("/stablexla/targets/runtime/");
-      glob_t files{};
-      if (packages != std::string::npos &&
-          glob((path.substr(0, packages) + "/scipy.libs/libscipy_openblas*.so").c_str(), 0, nullptr, &files) == 0)
-        found.emplace_back(files.gl_pathv[0]);
-      globfree(&files);
-    }
-    for (const char* name : {"liblapack.so.3", "libopenblas.so.0"}) found.emplace_back(name);
-    return found;
-  }
-
-  std::uintptr_t look_up(const std::string& name) const {
-    return reinterpret_cast<std::uintptr_t>(dlsym(library_, (prefix_ + name).c_str()));
-  }
-
-  void* library_ = RTLD_DEFAULT;
-  std::string prefix_;
-  bool is_found_ = false;
-};
-
-std::uintptr_t address_of(const std::string& name) {
-  if (name == "malloc" || name == "free") return find_symbol("stablexla_" + name);
-  if (name == "stablexla_next_random_key") return reinterpret_cast<std::uintptr_t>(&stablexla_next_random_key);
-  if (name == "memrefCopy") return reinterpret_cast<std::uintptr_t>(&memrefCopy);
-  if (name.rfind(kLapack, 0) == 0) return Lapack::find(name.substr(kLapack.size()));
-  if (name.rfind(kCFunction, 0) == 0) return find_symbol(name.substr(kCFunction.size()));
-  return find_symbol(name);
-}
-
-std::vector<std::unique_ptr<ObjectCode>> load_code(std::string_view section, const Json& sizes) {
-  std::vector<std::unique_ptr<ObjectCode>> code;
-  for (const Json& size : sizes.list()) {
-    if (size.size() > section.size()) throw std::runtime_error("its code is not of the length that it should have");
-    const std::string_view file = section.substr(0, size.size());
-    section.remove_prefix(size.size());
-    Symbols symbols;
-    for (const std::string& name : undefined_symbols(file)) {
-      std::uintptr_t address = 0;
-      for (const auto& before : code)
-        if (address == 0) address = before->address(name);
-      if (address == 0) address = address_of(name);
-      if (address == 0) {
-        const bool is_lapack = name.rfind(kLapack, 0) == 0, is_call = name.rfind(kCFunction, 0) == 0;
-        const std::string shown = is_call ? name.substr(kCFunction.size()) : name;
-        throw Refused(kUnimplemented, "it calls " + shown + (is_lapack ? ", and no library of LAPACK is found: one that "
-                                      "the process has loaded, SciPy's beside this library, liblapack.so.3"
-                                      : is_call ? ", a custom call for which the process has no C function of that name"
-                                      : ", which Python's runtime has alone"));
-      }
-      symbols[name] = address;
-    }
-    code.push_back(std::make_unique<ObjectCode>(file, symbols));
-  }
-  if (code.empty() || !section.empty()) throw std::runtime_error("its code is not of the length that it should have");
-  return code;
 }
 
 class SavedProgram final : public PJRT_Executable {

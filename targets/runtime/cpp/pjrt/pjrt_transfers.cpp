@@ -1,5 +1,4 @@
 // Arrays that are filled in parts before they are used, those that are not filled, and those of which an error is known.
-#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -8,21 +7,6 @@
 namespace stablexla::pjrt {
 
 namespace {
-
-PJRT_Error* no_memory(std::size_t bytes) {
-  return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
-}
-
-// Programs read arrays in the order of rows.
-bool is_of_rows(const PJRT_Buffer_MemoryLayout* layout) {
-  constexpr int kTiled = 0;
-  if (layout == nullptr) return true;
-  if (layout->type != kTiled || layout->tiled.num_tiles != 0) return false;
-  const auto rank = static_cast<std::int64_t>(layout->tiled.minor_to_major_size);
-  for (std::int64_t i = 0; i < rank; ++i)
-    if (layout->tiled.minor_to_major[i] != rank - 1 - i) return false;
-  return true;
-}
 
 PJRT_Error* check_layout(const PJRT_Buffer_MemoryLayout* layout) {
   return is_of_rows(layout) ? nullptr : error(kUnimplemented, "an array in another order than that of rows");
