@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from stablexla.dialects import composites
 from stablexla.targets.pipeline import driver
+from stablexla.targets.pipeline.passes import USERS_EMITTERS
 from tests import programs, tombstones
 from tests.suite.drawing import drawn
 
@@ -61,6 +63,16 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.targets.gpu import on_device
 
         config.pluginmanager.register(on_device)
+
+
+@pytest.fixture(autouse=True)
+def registrations() -> Iterator[None]:
+    """What a test registers ends with it: with an emitter or a kernel of a user, pipelines are not trusted."""
+    emitters, kernels = list(USERS_EMITTERS), dict(composites.REGISTERED)
+    yield
+    USERS_EMITTERS[:] = emitters
+    composites.REGISTERED.clear()
+    composites.REGISTERED.update(kernels)
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ class Emitters(dict[str, list[Emitter]]):
         """
 
         def enter(function: Emitter) -> Emitter:
-            if not function.__module__.startswith("stablexla."):
-                USERS_EMITTERS.append(function)
+            is_users = not function.__module__.startswith("stablexla.")
+            if is_users:
                 self._warn_of_slips(kinds)
             for kind in kinds:
                 for other in self.get(kind, []):
@@ -49,6 +49,8 @@ class Emitters(dict[str, list[Emitter]]):
                 self._priorities[kind, function] = priority
                 self.setdefault(kind, []).append(function)
                 self[kind].sort(key=lambda one: -self._priorities[kind, one])
+            if is_users:
+                USERS_EMITTERS.append(function)
             return function
 
         return enter

@@ -385,6 +385,8 @@ def test_jax_says_which_programs_it_does_not_keep(tmp_path: Path) -> None:
     assert missed[0] > 1
     assert missed[1] == 1
     for done in (first, second):
+        if "because it uses host callbacks" in done.stderr:  # JAX before 0.11 does not ask the plugin
+            continue
         assert done.stderr.count("Error writing persistent compilation cache entry") == 1
         assert "1 callbacks of JAX live in the process" in done.stderr
 

@@ -18,16 +18,6 @@ from tests.comparison import assert_same
 X = np.array([-1, 0, 2], np.float32)
 
 
-@pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("dialects.composites", "compiling.composite_kernels"):
-        monkeypatch.setattr(f"stablexla.{where}.REGISTERED", _REGISTERED)
-    _REGISTERED.clear()
-
-
-_REGISTERED: dict[Any, Any] = {}
-
-
 def swish(x: np.ndarray, beta: float = 1.0) -> np.ndarray:
     return (x / (1 + np.exp(-np.float32(beta) * x))).astype(x.dtype)
 

@@ -14,7 +14,6 @@ import pytest
 import stablexla as sx
 from stablexla.targets.codegen.registry import Emitters
 from stablexla.targets.cpu.emitters import EMITTERS
-from stablexla.targets.pipeline.passes import USERS_EMITTERS
 from stablexla.targets.pipeline.steps import register_passes
 from stablexla.tools.user_code import load_python
 
@@ -87,9 +86,6 @@ def test_a_kind_that_reads_like_another_is_warned_of() -> None:
         @emitters.register("my.own.kind", "loop")
         def fine() -> None: ...
 
-    for one in (slip, fine):
-        USERS_EMITTERS.remove(one)
-
 
 def compiled(option: str) -> None:
     b = sx.XlaBuilder("added")
@@ -130,11 +126,11 @@ DECLARES = """with kernel.phase(target) as arguments, arguments.items() as item:
 def emitters_afterwards() -> Iterator[None]:
     """Take out what a test registers."""
     register_passes("cpu")
-    tables = dict(EMITTERS), dict(EMITTERS._priorities), list(USERS_EMITTERS)
+    tables = dict(EMITTERS), dict(EMITTERS._priorities)
     EMITTERS["loop"] = list(EMITTERS["loop"])
     yield
     EMITTERS.update(tables[0])
-    EMITTERS._priorities, USERS_EMITTERS[:] = tables[1:]
+    EMITTERS._priorities = tables[1]
 
 
 @pytest.mark.usefixtures("emitters_afterwards")

@@ -23,13 +23,6 @@ from tests.targets.gpu.programs import numbers, softmax
 PARALLEL, REDUCTION = "parallel", "reduction"
 
 
-@pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered: dict[Any, Any] = {}
-    for where in ("dialects.composites", "compiling.composite_kernels"):
-        monkeypatch.setattr(f"stablexla.{where}.REGISTERED", registered)
-
-
 class Rows:
     """Operations on the rows of an array, as a kernel's body."""
 
