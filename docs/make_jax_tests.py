@@ -50,7 +50,6 @@ KNOWN = {
     r"array_interop.*testNumpyToJax0": "JAX expects the call to fail, as by XLA; here it gives the array",
     r"test_dump_on_cache_hit": "an option of XLA's: where it dumps its text",
     r"test_custom_partitioner_invalid_sharding": "partitionings that a program brings are not called",
-    r"compiler_options_invalid": "wrong values of XLA's options are named in a warning, and not refused",
     r"near_singular_inverse": "subnormal numbers are kept here; XLA flushes them, so that the matrix is singular there",
     r"device_test.*(test_repr|test_str)": "the name of a device, which is `stablexla:0` on purpose",
 }

@@ -50,6 +50,7 @@ _TYPES = (
 NUMBERS = {name: number for number, name in enumerate(_TYPES, 1)}
 TOKEN = NUMBERS["token"]
 _OF_XLA = ("exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level")
+_EMPTY, _LAST = b"module { func.func public @main() { return } }", "stablexla_end_of_options"
 _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
@@ -164,7 +165,7 @@ def _options(data: bytes, count: int) -> Options:
 
 
 def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None:
-    """Return the options that JAX's `compiler_options` name; those of XLA are named in a warning.
+    """Return the options that JAX's `compiler_options` name; those of XLA are checked and named in a warning.
 
     Raises:
         OptionError: an option is neither of this compiler nor of XLA, or has a value that it cannot have.
@@ -178,6 +179,7 @@ def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None
         if not name.startswith("xla_") and name not in _OF_XLA:
             near = get_close_matches(name, known, 1)
             raise OptionError(f"No such compile option: '{name}'", hint=near[0] if near else "")
+    _check_xlas({name: overrides[name] for name in others if name not in _OF_XLA})
     if others:
         warn(f"stablexla has no compiler options {', '.join(others)}")
     ours = {name: value for name, value in overrides.items() if name in known}
@@ -185,6 +187,25 @@ def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None
         return CompileOptions(**ours) if ours else None  # type: ignore[arg-type]
     except CompileError as error:
         raise OptionError(f"compiler_options: {error.summary}", hint=error.hint) from None
+
+
+def _check_xlas(options: Mapping[str, Override]) -> None:
+    """Have XLA look at its own options, in jaxlib.
+
+    Raises:
+        OptionError: as XLA says it.
+    """
+    if not options:
+        return
+    from jaxlib import xla_client
+
+    client, how = xla_client.make_cpu_client(), xla_client.CompileOptions()
+    how.env_option_overrides = [*options.items(), (_LAST, "")]  # in their order, and nothing is compiled
+    try:
+        client.compile_and_load(_EMPTY, xla_client.DeviceList(tuple(client.local_devices()[:1])), how)
+    except RuntimeError as error:
+        if _LAST not in str(error):
+            raise OptionError(str(error).removeprefix("INVALID_ARGUMENT: ")) from None
 
 
 def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> dict[str, Any]:

@@ -291,6 +291,20 @@ def test_a_compiler_option_of_nobody(in_one: Code) -> None:
     assert "INVALID_ARGUMENT: No such compile option: 'vector_bit'\n  try: vector_bits" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"xla_of_nobody": 1}, "No such compile option: 'xla_of_nobody'"),
+        ({"xla_dump_to": "x", "xla_embed_ir_in_executable": "perhaps"}, "'perhaps' is not a valid bool value"),
+    ],
+)
+def test_options_of_xla_are_checked_by_xla(in_one: Code, given: dict[str, object], message: str) -> None:
+    done = in_one(f"jax.jit(lambda x: x, compiler_options={given!r})(jnp.array(2.0))")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not Path("x").exists()
+
+
 def test_compiler_options_that_cannot_be(in_one: Code) -> None:
     """Each is named with its value and what it may be, as the caller's mistake."""
     wrong = {
