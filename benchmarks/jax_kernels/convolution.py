@@ -49,6 +49,17 @@ def convolve_widened(x: jax.Array, w: jax.Array) -> jax.Array:
     return convolve(x.astype(np.int32), w.astype(np.int32))
 
 
+def life(cells: jax.Array) -> jax.Array:
+    """Thirty generations of Conway's game of life."""
+    around = jax.numpy.ones((3, 3, 1, 1), cells.dtype).at[1, 1].set(0)
+
+    def step(_: int, cells: jax.Array) -> jax.Array:
+        neighbours = convolve(cells[None, :, :, None], around)[0, :, :, 0]
+        return ((neighbours == 3) | ((cells == 1) & (neighbours == 2))).astype(cells.dtype)
+
+    return jax.lax.fori_loop(0, 30, step, cells)
+
+
 def enter_bytes(name: str, text: str, function: Any, *shapes: Shape) -> None:
     sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
     trace(name, f"{sizes}, {text}", function, lambda draw: [draw.integers(127, *s, dtype=np.int8) for s in shapes],
@@ -89,3 +100,7 @@ enter("conv-gradient-image-7x7", image_gradient(2), (1, 224, 224, 3), (7, 7, 3, 
 enter("conv-transposed", transposed, (1, 28, 28, 64), (2, 2, 64, 32))
 enter("conv-line", line, (4, 1000, 80), (5, 80, 128))
 enter("conv-volume", volume, (1, 16, 28, 28, 16), (3, 3, 3, 16, 32))
+enter("conv-3x3-1-feature", convolve, (1, 512, 512, 1), (3, 3, 1, 1))
+enter("conv-5x5-3-features", convolve, (1, 256, 256, 3), (5, 5, 3, 3))
+enter_bytes("conv-s8-s32-3x3-1-feature", "int8 summed in int32", convolve_bytes, (1, 512, 512, 1), (3, 3, 1, 1))
+trace("life-512", "30 generations of 512x512, int8", life, lambda draw: [draw.integers(2, 512, 512, dtype=np.int8)])

@@ -59,21 +59,32 @@ COMPLETE_SUM = SumState()
 ResultSpan = tuple[ResultRow, Index, Index]
 
 
-def accumulator_type(contraction: Contraction) -> ir.Type:
-    """Return the accumulator type: narrow integers are summed in 32 bits, which changes no low bit."""
+def accumulator_type(contraction: Contraction, least_bits: int = 32) -> ir.Type:
+    """Return the accumulator type: integers are summed in `least_bits` or more, which changes no low bit."""
     sum_type = contraction.sum_type
-    narrow = isinstance(sum_type, ir.IntegerType) and cg.bits_of(sum_type) < 32
-    return ir.IntegerType.get_signless(32) if narrow else sum_type
+    narrow = isinstance(sum_type, ir.IntegerType) and cg.bits_of(sum_type) < least_bits
+    return ir.IntegerType.get_signless(least_bits) if narrow else sum_type
 
 
 class ContractionScene:
-    """A contraction inside the function being emitted: buffers, addresses, conversions and output."""
+    """A contraction inside the function being emitted: buffers, addresses, conversions and output.
 
-    def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
+    Args:
+        partial: the buffer of partial sums, if results do not hold them.
+        compute: the accumulator type, if not that of `accumulator_type`.
+    """
+
+    def __init__(
+        self,
+        contraction: Contraction,
+        arguments: KernelArguments,
+        partial: Value | None = None,
+        compute: ir.Type | None = None,
+    ) -> None:
         self.contraction = contraction
         self.inputs = arguments.inputs
         self.results = arguments.results
-        self.compute = accumulator_type(contraction)
+        self.compute = compute or accumulator_type(contraction)
         self.lanes = cg.lanes_of(self.compute)
         self.zero = cg.constant(0, cg.vector_of(self.lanes, self.compute))
         self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))

@@ -105,9 +105,10 @@ class _Windows:
             phases.insert(0, self._emit_pack(scratch))
         with kernel.phase(self.target, scratch) as arguments:
             partial = arguments.scratch[-1] if self.plan.depth else None
+            sums = self.sizes.units.sums
             scenes = (
-                ContractionScene(contraction, arguments, partial),
-                ContractionScene(contraction.swapped(), arguments),
+                ContractionScene(contraction, arguments, partial, sums),
+                ContractionScene(contraction.swapped(), arguments, compute=sums),
             )
             packed = arguments.scratch[0] if shared else None
             depthwise = self.plan.channels and packed is not None

@@ -209,7 +209,10 @@ class _CopyLines(SharedFunction):
         def copy(at: Value, to: Value) -> None:
             if self.kind == "runs":
                 with cg.loop(0, features) as f:
-                    _copy_run(read, f.iv * along + at, out, f.iv * line + to, elements, lanes)
+                    start = f.iv * line + to
+                    _fill(out, start - before, start, lanes)
+                    _copy_run(read, f.iv * along + at, out, start, elements, lanes)
+                    _fill(out, start + elements, start + elements + after, lanes)
                 return
             if self.kind == "elements":
                 one_by_one(at, to)
@@ -226,9 +229,13 @@ class _CopyLines(SharedFunction):
 
         with cg.loop(0, count) as r:
             start = r.iv * (features * line) + to
-            _fill(out, start, start + features * line, lanes)
-            with cg.when(r.iv.ge(first) & r.iv.lt(end)):
+            there = cg.branch(r.iv.ge(first) & r.iv.lt(end))
+            with there.then:
+                if self.kind != "runs":
+                    _fill(out, start, start + features * line, lanes)
                 copy(r.iv * stride + at, start + before)
+            with there.otherwise:
+                _fill(out, start, start + features * line, lanes)
 
 
 def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:

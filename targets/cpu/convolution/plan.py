@@ -35,6 +35,8 @@ LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
 BYTES_OF_CYCLE = 10
 # The most output features whose lanes may be pixels: a tile's rows.
 FEW_OUTPUTS = Gate("convolution.few-outputs", 8, eager=1)
+# The most pairs of integer features that are multiplied one by one for that, where an instruction takes groups.
+FEW_PRODUCTS = Gate("convolution.few-products", 32, eager=1)
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
 CHANNELS = Gate("convolution.channels", 64, eager=1)
 
@@ -164,10 +166,13 @@ def plan_convolution(
     sizes = ConvolutionSizes(convolved, target, plain_units(convolved))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
     if plan is None:
-        # The lanes of few output features are pixels, which no instruction on groups of features has.
-        few = convolved.outputs <= FEW_OUTPUTS() and cg.is_float(sizes.units.sums)
-        if not few:
-            sizes = ConvolutionSizes(convolved, target, units_of(convolved, target))
+        # The lanes of few output features are pixels, which no instruction on groups of features has. Vectors of 16
+        # bits are multiplied in half the time of 32; there are none of 8.
+        plain, units = plain_units(convolved, 16), units_of(convolved, target)
+        is_plain = units.product.is_plain or cg.is_float(units.sums) or cg.bits_of(plain.sums) == 16
+        few_products = convolved.inputs.extent * convolved.outputs <= FEW_PRODUCTS()
+        is_few = convolved.outputs <= FEW_OUTPUTS() and (is_plain or few_products)
+        sizes = ConvolutionSizes(convolved, target, plain if is_few else units)
         plan = _plan_of_features(sizes)
     return None if plan is None else (sizes, plan)
 
@@ -229,9 +234,10 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     width = min(vectors, max(1, registers * 3 // 4 // c.outputs), registers // 4)
     width = math.ceil(vectors / math.ceil(vectors / width))
     step, limit = width * lanes, min(MOST_LHS_BYTES(), sizes.target.l2_bytes // 2)
+    staged = len(w.phases) > 1 or not stores_vectors(c.contraction.swapped())
 
     def fits(rows: int, rounds: int) -> bool:
-        sums = rounds * len(w.phases) * lanes * sizes.sum_bytes
+        sums = rounds * len(w.phases) * (lanes if staged else c.outputs) * sizes.sum_bytes
         return sizes.packed(features, rows, rounds) * sizes.bytes <= limit and sums <= STAGE_BYTES()
 
     # Whole vectors of pixels are read, also where a row has fewer.
@@ -243,7 +249,7 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     others = sizes.others * math.ceil(w.rounds / padded)
     rows = _in_blocks(sizes.all_rows, most, math.ceil(_wanted(sizes) / others))
     tile, rounds = RegisterTile(c.outputs, 1), min(padded, w.rounds)
-    return ConvolutionPlan(tile, features, rows, rounds, lanes, staged=True, across=width)
+    return ConvolutionPlan(tile, features, rows, rounds, lanes, staged, across=width)
 
 
 def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan | None:

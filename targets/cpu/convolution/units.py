@@ -111,9 +111,9 @@ class ConvolutionUnits:
         return widened and operand.element == self.type
 
 
-def plain_units(convolved: MatchedConvolution) -> ConvolutionUnits:
-    """Return single elements of the accumulator type."""
-    sums = accumulator_type(convolved.contraction)
+def plain_units(convolved: MatchedConvolution, least_bits: int = 32) -> ConvolutionUnits:
+    """Return single elements of the accumulator type, which for integers has `least_bits` or more."""
+    sums = accumulator_type(convolved.contraction, least_bits)
     return ConvolutionUnits(sums, DotInstruction("plain", str(sums), False))
 
 

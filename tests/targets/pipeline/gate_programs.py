@@ -97,13 +97,14 @@ def turned(*order: int) -> Callable[..., Any]:
     return lambda b, x: sx.transpose(x, order)
 
 
-def convolved(padding: int = 1, groups: int = 1, lhs_dilation: int = 1) -> Callable[..., Any]:
+def convolved(padding: int = 1, groups: int = 1, lhs_dilation: int = 1, sums: Any = None) -> Callable[..., Any]:
     """A convolution of images [batch, y, x, features] with weights [y, x, in, out]."""
     numbers = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
 
     def make(b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
         around, dilation = ((padding, padding),) * 2, (lhs_dilation,) * 2
-        return sx.conv_general_dilated(x, w, (1, 1), around, dilation, None, numbers, feature_group_count=groups)
+        groups_and_type: dict[str, Any] = {"feature_group_count": groups, "preferred_element_type": sums}
+        return sx.conv_general_dilated(x, w, (1, 1), around, dilation, None, numbers, **groups_and_type)
 
     return make
 
@@ -335,6 +336,10 @@ PROGRAMS: dict[str, Program] = {
     "convolution": Product(convolved(), (whole(2, 12, 12, 8), whole(3, 3, 8, 24))),
     "channels-first": Product(three_convolutions, (whole(1, 4, 8, 8), whole(4, 4, 3, 3))),
     "convolution-few": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 3))),
+    "convolution-one": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 1))),
+    "convolution-few-bytes": Product(
+        convolved(sums="s32"), (whole(1, 9, 30, 4, dtype=S8), whole(3, 3, 4, 2, dtype=S8))
+    ),
     "convolution-deep": Product(convolved(), (whole(1, 9, 9, 64), whole(3, 3, 64, 16))),
     "convolution-wide": Product(convolved(1), (whole(1, 3, 3, 8), whole(1, 1, 8, 300))),
     "convolution-dilated": Product(convolved(2, lhs_dilation=2), (whole(1, 8, 8, 8), whole(3, 3, 8, 16))),

@@ -400,8 +400,9 @@ def test_gradients_by_groups_of_features(
 class FewOutputs(Drawn):
     """A convolution with wide rows and few output features."""
 
-    def __init__(self, seed: int, wider: int = 0) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, wider: int = 0, dtype: Any = np.float32, sums: Any = None) -> None:
+        super().__init__(seed, dtype)
+        self._sums = sums
         size = dict(zip(self.orders[0], self.lhs.shape, strict=True))
         kernel = dict(zip(self.orders[1], self.rhs.shape, strict=True))
         last = [letter for letter in self.orders[2] if letter not in "NC"][-1:]
@@ -414,6 +415,10 @@ class FewOutputs(Drawn):
         self.lhs = self._normal([size[letter] for letter in self.orders[0]])
         self.rhs = self._normal([kernel[letter] for letter in self.orders[1]])
 
+    @property
+    def sums(self) -> Any:
+        return self._sums or super().sums
+
 
 @pytest.mark.parametrize("bits", [256, 512])
 @pytest.mark.parametrize("seed", [400, 402, 403, 404, 405, 406, 408, 410, 411, 413, 415, 417, 418, 421, 423])
@@ -424,10 +429,21 @@ def test_pixels_in_lanes(seed: int, bits: int, monkeypatch: pytest.MonkeyPatch) 
     assert plans[-1].across
 
 
-@pytest.mark.parametrize("seed", [400, 405, 411, 421])
-def test_pixels_of_long_rows_in_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row is cut in blocks, the last of them smaller."""
-    monkeypatch.setattr(convolution_plan.STAGE_BYTES, "usual", 20 << 10)
+@pytest.mark.parametrize(("dtype", "sums"), [(np.int8, np.int8), (np.uint8, np.uint16), (np.int8, np.int32)])
+@pytest.mark.parametrize("seed", [400, 411, 418, 421])
+def test_integers_in_lanes_of_pixels(seed: int, dtype: Any, sums: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly, however they overflow: narrow sums are of 16 bits."""
+    plans = spy_on_plans("_plan_across", monkeypatch)
+    monkeypatch.setattr(convolution_plan.FEW_PRODUCTS, "usual", 60)
+    drawn = FewOutputs(seed, dtype=dtype, sums=np.dtype(sums))
+    drawn.check_alone(replace(host_target(), vector_bits=512))
+    assert plans[-1].across
+
+
+@pytest.mark.parametrize(("seed", "stage"), [(400, 20 << 10), (405, 20 << 10), (411, 1 << 10), (421, 3 << 10)])
+def test_pixels_of_long_rows_in_lanes(seed: int, stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is cut in blocks, the last of them smaller; in the last two the results' pixels are adjacent."""
+    monkeypatch.setattr(convolution_plan.STAGE_BYTES, "usual", stage)
     plans, drawn = spy_on_plans("_plan_across", monkeypatch), FewOutputs(seed, wider=400)
     drawn.check_alone(replace(host_target(), vector_bits=512))
     assert plans[-1].rounds <= 256
