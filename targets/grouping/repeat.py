@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
+from stablexla.lowering.support.generic import TRANSPOSE
 from stablexla.lowering.support.operations import body_of, is_tensor, operations_named, program_of, remap
 from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of
 from stablexla.targets.grouping.matchers import GENERIC, in_program_order, users_of
@@ -60,9 +61,12 @@ def repeat_cheap(module: ir.Module) -> None:
 
 
 def _is_cheap(op: ir.Operation) -> bool:
-    """Whether an operation reads one array of the result's size, no wider in elements, and computes little."""
+    """Whether an operation reads one array of the result's size, no wider in elements, and computes little.
+
+    A transpose does not: its copies would each be a kernel.
+    """
     body = body_of(op)
-    if len(op.results) != 1 or len(body) - 1 > MOST_INSTRUCTIONS or any(o.name not in CHEAP for o in body):
+    if TRANSPOSE in op.attributes or len(op.results) != 1 or len(body) - 1 > MOST_INSTRUCTIONS or any(o.name not in CHEAP for o in body):
         return False
     loops, result = loops_of(op), op.results[0].type
     if any(loops.reduced) or isinstance(result.element_type, ir.ComplexType):

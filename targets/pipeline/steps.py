@@ -47,7 +47,8 @@ def stablehlo_step(target: str = "", *, channels_last: bool = False) -> Step:
         "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
         "stablexla-legalize-quantized,stablexla-expand-bounded,"
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
-        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-expand-computations"
+        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-flatten-indices,"
+        "stablexla-expand-computations"
     )
     return Step("stablehlo", passes + (",stablexla-channels-last" if channels_last else ""))
 

@@ -138,6 +138,32 @@ def test_gather_nd_as_the_description_has_it() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["s8", "u8", "s32", "u32", "s64"])
+@pytest.mark.parametrize("seed", range(4))
+def test_gather_at_components_put_together(seed: int, name: str) -> None:
+    """Adjacent dimensions in any order; an index outside is clamped by itself, and one may not reach the end."""
+    rng = RNG(seed)
+    shape = tuple(int(n) for n in (rng.integers(2, 5), *rng.integers(3, 9, 2), 130 + seed, 3))
+    first, count = int(rng.integers(0, 3)), int(rng.integers(2, 4))
+    pointed = tuple(int(d) for d in rng.permutation(range(first, min(4, first + count))))
+    collapsed, vector_dim = tuple(sorted(pointed)), int(rng.integers(0, 3))
+    sizes = tuple(1 if d in collapsed else n for d, n in enumerate(shape))
+    offsets = placed_among(rng, len(shape) - len(collapsed), len(shape) - len(collapsed) + 2)
+    numbers = Gather(offsets, collapsed, pointed, vector_dim)
+    dtype = element_type(name).dtype
+    low = 0 if name.startswith("u") else -3
+    components = [rng.integers(low, min(shape[d] + 4, 128), (2, 5)).astype(dtype) for d in pointed]
+    indices = np.stack(components, vector_dim)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, *parts: sx.XlaOp) -> sx.XlaOp:
+        one = (*(2, 5)[:vector_dim], 1, *(2, 5)[vector_dim:])
+        together = sx.concatenate([sx.reshape(part, one) for part in parts], vector_dim)
+        return sx.gather(v, together, dimension_numbers=numbers, slice_sizes=sizes)
+
+    x = sample("f32", int(np.prod(shape)), seed).reshape(shape)
+    run(make, x, *components, against=["interpreter", "xla"], expected=[gathered(x, indices, numbers, sizes)])
+
+
 @pytest.mark.parametrize("choices", ["usual", "eager"])
 @pytest.mark.parametrize("shape", [(), (1,), (5,)])
 def test_gather_of_single_elements_of_a_small_table(shape: tuple[int, ...], choices: str) -> None:
