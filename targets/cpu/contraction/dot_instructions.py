@@ -140,7 +140,7 @@ def with_pairs_alone(target: CpuTarget) -> CpuTarget:
 
 
 def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget) -> MultiplyAdd:
-    """Replace tiles, which need whole tiles, bytes, which need lhs changed, and rounding to odd by a product on vectors."""
+    """Replace tiles, bytes that need lhs changed, and what rounds to odd, by a product on vectors alone."""
     if product.is_tiles or product.offset or product.rounds_to_odd:
         return choose_multiply_add(c, with_pairs_alone(target)) or f32_multiply_add(c) or product
     return product

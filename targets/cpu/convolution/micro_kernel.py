@@ -235,7 +235,9 @@ class PixelMicroKernel(SharedFunction):
                         k.yields(*sums)
                     return k.results
 
-                window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add, units.group)))
+                window.yields(
+                    *(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add, units.group))
+                )
             results = window.results if blocks is None else blocks.results(window.results)
             for (r, v), value in zip(places, results, strict=True):
                 cg.store(value, out, place(r, v))
