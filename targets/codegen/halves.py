@@ -23,7 +23,7 @@ _FEATURE = "asimdhp"
 _ROUNDED = frozenset(
     f"arith.{name}" for name in ("addf", "subf", "mulf", "divf", "maximumf", "minimumf", "negf")
 ) | frozenset(f"math.{name}" for name in ("absf", "sqrt", "ceil", "floor", "trunc", "roundeven", "copysign"))
-_COMPARISON = "arith.cmpf"
+_COMPARISON, _ROUNDING = "arith.cmpf", "arith.truncf"
 
 
 def on_halves(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> Value | None:
@@ -31,8 +31,10 @@ def on_halves(operation: ir.Operation, operands: Sequence[Value], lanes: int) ->
 
     `operation` is the rounding of one, whose operand has been emitted in f32, or a comparison of widened halves.
     """
-    done = _done_in_f32(operation, operands[0].ssa) if operands else None
-    if done is None or not cg.has_feature(_FEATURE) or is_allowed():
+    if operation.name not in (_COMPARISON, _ROUNDING) or not cg.has_feature(_FEATURE) or is_allowed():
+        return None
+    done = _done_in_f32(operation, operands[0].ssa)
+    if done is None:
         return None
     inputs = operands if done is operation else [Value(operand) for operand in done.operands]
     halves = [half for value in inputs if (half := _half(value.ssa)) is not None]
@@ -65,7 +67,7 @@ def are_on_halves(operations: Sequence[ir.Operation], target: CpuTarget) -> bool
         if operation.name == "arith.extf" and _is_half(operation.results[0]):
             if not users <= narrowed:
                 return False
-        elif operation not in narrowed or not all(user in narrowed and user.name == "arith.truncf" for user in users):
+        elif operation not in narrowed or not all(user in narrowed and user.name == _ROUNDING for user in users):
             return False
     return True
 
@@ -74,7 +76,7 @@ def _done_in_f32(operation: ir.Operation, operand: ir.Value) -> ir.Operation | N
     """Return the operation in f32 that an operation rounds to f16, or itself if it compares; None for others."""
     if operation.name == _COMPARISON:
         return operation
-    if operation.name != "arith.truncf" or cg.element_of(operation.results[0].type) != ir.F16Type.get():
+    if operation.name != _ROUNDING or not isinstance(cg.element_of(operation.results[0].type), ir.F16Type):
         return None
     done = defining(operand)
     return done if done is not None and done.name in _ROUNDED else None
@@ -84,7 +86,7 @@ def _is_half(value: ir.Value) -> bool:
     """Whether an f32 is a widened f16, or a constant that is one."""
     widening = defining(value)
     if widening is not None and widening.name == "arith.extf":
-        return cg.element_of(widening.operands[0].type) == ir.F16Type.get()
+        return isinstance(cg.element_of(widening.operands[0].type), ir.F16Type)
     return _number(value) is not None
 
 
