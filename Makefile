@@ -57,6 +57,7 @@ test-all: lint types
 test-oldest:
 	$(MAKE) VENV=$(OLDEST) PYTHON=$$(third_party/find_python.sh oldest) LINE=--oldest slice
 
+HALVES_TEST := test_denormal_halves_are_flushed_where_arithmetic_is_on_halves
 PLUGIN_TEST := test_the_cpu_is_this_platform_where_it_is_the_only_one
 # Under an emulator, without rights: third_party/aarch64.py.
 test-aarch64: $(VENV)/installed.test
@@ -64,7 +65,10 @@ test-aarch64: $(VENV)/installed.test
 	  tests/ops/test_contraction.py tests/ops/test_convolution.py tests/ops/test_elementwise.py tests/ops/test_order.py \
 	  tests/ops/test_reduction.py tests/ops/test_scan.py tests/interop/test_pjrt.py::$(PLUGIN_TEST)
 	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore -n $(JOBS) \
-	  tests/targets/runtime/test_relocations.py tests/targets/runtime/test_pjrt_table.py
+	  tests/targets/runtime/test_relocations.py tests/targets/runtime/test_pjrt_table.py \
+	  tests/targets/cpu/contraction/test_dot_instructions.py::test_instructions_of_this_machine \
+	  "tests/targets/cpu/contraction/test_factors.py::test_widths_of_vectors[paired in lines-128-6]" \
+	  tests/targets/codegen/test_halves.py::test_results_are_those_of_f32 tests/targets/cpu/test_emit.py::$(HALVES_TEST)
 
 slice: $(VENV)/installed.test
 	$(BIN)/pytest -n $(JOBS) --slice $(PYTEST_ARGS)

@@ -31,7 +31,7 @@ class Difference:
 FROM_XLA = [
     Difference(
         "all floats",
-        "denormals are kept, but in products of bf16 by AMX tiles and `vdpbf16ps`",
+        "denormals are kept, but in products of bf16 by AMX tiles, `vdpbf16ps`, `bfmmla` and `bfdot`",
         "flushed to zero, also in comparators and as keys of a sort",
         "StableHLO's floats are IEEE-754's; `CompileOptions(flush_denormals=True)` flushes",
         "tests/numerics/test_special_values.py",

@@ -13,6 +13,7 @@ from stablexla.lowering.support.operations import constant_attribute, terminator
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.excess_precision import unrounded
+from stablexla.targets.codegen.halves import on_halves
 
 _WEIGHTS = {
     "arith.constant": 0,
@@ -57,6 +58,8 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
     if lanes and operation.name in _ON_PARTS and (made := _on_parts(operation, operands, lanes)) is not None:
         return [made]
     if (value := unrounded(operation, operands, lanes)) is not None:
+        return [value]
+    if (value := on_halves(operation, operands, lanes)) is not None:
         return [value]
     made = ir.Operation.create(
         operation.name,

@@ -43,9 +43,14 @@ def as_marked(function: ir.Operation) -> Iterator[None]:
         _allowed.reset(token)
 
 
+def is_allowed() -> bool:
+    """Whether the kernel that is being emitted may hand on unrounded values."""
+    return _allowed.get()
+
+
 def unrounded(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> Value | None:
     """Return the value that was rounded to what an operation widens again; None where there is none, or it may not."""
-    if not _allowed.get() or operation.name != "arith.extf":
+    if not is_allowed() or operation.name != "arith.extf":
         return None
     rounding = defining(operands[0].ssa)
     if rounding is None or rounding.name != "arith.truncf":

@@ -104,12 +104,14 @@ def _vector_registers(bits: int, *, is_arm: bool) -> int:
     return 32 if bits == 512 else 16
 
 
-# Names as Linux spells them. `asimd` stands for AArch64, `sse2` for products of 16-bit pairs at any width of vectors of
-# x86, `avx2` and `avx512f` for permutations of f32 in registers of 256 and 512 bits.
+# Names as Linux spells them. `asimd` stands for AArch64, `asimdhp` for its arithmetic on f16, `sse2` for products of
+# 16-bit pairs at any width of vectors of x86, `avx2` and `avx512f` for permutations of f32 in registers of 256 and 512
+# bits.
 FEATURES = frozenset(
     (
         "asimd",
         "asimddp",
+        "asimdhp",
         "i8mm",
         "bf16",
         "sse2",

@@ -14,6 +14,7 @@ from mlir.dialects import arith, vector
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import VectorBody, constant_of
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.halves import are_on_halves
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store
 from stablexla.targets.codegen.machine import CpuTarget
@@ -42,7 +43,7 @@ def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
 def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
     bits = [cg.lane_bits(node.element) for node in nest.loads] + [cg.lane_bits(place.element) for place in nest.stores]
-    bits += [node.widest for node in nest.maps]
+    bits += [16 if are_on_halves(node.operations, target) else node.widest for node in nest.maps]
     return max(2, target.vector_bits // max(bits))
 
 

@@ -13,6 +13,7 @@ from stablexla.dialects.element_types import element_type
 from tests.ops.samples import sample
 from tests.programs import check, general_only, run
 
+BF16 = ml_dtypes.bfloat16
 # Sums of k products: each rounding is at most half a unit of the largest partial sum.
 SCALE = {"f32": 1e-6, "f64": 2e-15, "bf16": 8e-3, "f16": 1e-3}
 
@@ -146,6 +147,24 @@ def test_other_floats(name: str) -> None:
 def test_integers(name: str) -> None:
     x, y = sample(name, 6 * 20).reshape(6, 20), sample(name, 20 * 9, 2).reshape(20, 9)
     run(lambda b, v, w: sx.dot(v, w), x, y, against=[], expected=[x @ y])
+
+
+def test_sums_of_products_of_bf16() -> None:
+    """Within 16 u log2(k) of their magnitudes, twice the bound of f32: some instructions round to odd.
+
+    Of numbers whose roundings all have one sign, too; with one step of k less and more than whole blocks.
+    """
+    for k in (63, 512, 513, 4096):
+        b = sx.XlaBuilder("bf16")
+        x, y = (b.parameter(i, sx.Shape("bf16", shape)) for i, shape in enumerate([(40, k), (k, 36)]))
+        numbers = sx.DotDimensionNumbers((1,), (0,), (), ())
+        compiled = sx.compile(b.build(sx.dot_general(x, y, numbers, preferred_element_type="f32")))
+        drawn = normal(40, k), normal(k, 36, seed=1)
+        for sides in (drawn, [abs(side) for side in drawn], [np.full(side.shape, 0.1) for side in drawn]):
+            left, right = (side.astype(BF16) for side in sides)
+            wide = [side.astype(np.float64) for side in (left, right)]
+            error = abs(np.asarray(compiled(left, right)) - wide[0] @ wide[1])
+            assert (error <= 16 * 2.0**-24 * np.log2(k) * (abs(wide[0]) @ abs(wide[1]))).all(), (k, error.max())
 
 
 @pytest.mark.parametrize(("name", "wide"), [("s8", "s32"), ("u8", "u32"), ("bf16", "f32"), ("f16", "f32")])

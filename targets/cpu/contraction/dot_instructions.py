@@ -1,12 +1,13 @@
-"""Dot-product instructions (pmaddwd, vpdpbusd, vdpbf16ps, sdot, AMX tiles): which of them a contraction can use.
+"""Dot-product instructions (pmaddwd, vpdpbusd, vdpbf16ps, sdot, smmla, AMX tiles): which of them a contraction can use.
 
-Their operands are units: `group` adjacent ones along k fill one 32-bit lane. Each instruction has a second form in
-plain vector arithmetic, of the same layout, for tests on processors that lack it.
+Their operands are units: `group` adjacent ones along k fill one 32-bit lane, or 64 bits of those that multiply two rows
+by two columns. Each instruction has a second form in plain vector arithmetic, of the same layout, for tests on
+processors that lack it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,8 @@ from stablexla.targets.codegen.match.epilogue import accumulator_type
 
 # Converts a value of the operand's type to units, vector or scalar.
 Widen = Callable[[Value], Value]
+# Emits an instruction: operands, sums, whether it is emulated -> sums.
+Emitter = Callable[[Value, Value, Value, bool], Value]
 LANE_BITS = 32
 
 
@@ -31,8 +34,8 @@ class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "dot_" and the signs of bytes, on
-            AArch64; "plain" for one product a lane.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; on AArch64 "dot_" and the signs of
+            bytes or "bf16", or "matrix_" for a 2x2 tile of sums; "plain" for one product a lane.
         unit: MLIR's spelling of the type in packed panels.
         emulated: whether vector arithmetic stands for the instruction.
     """
@@ -43,8 +46,13 @@ class DotInstruction:
 
     @property
     def group(self) -> int:
-        """Units in a lane."""
-        return 1 if self.is_plain else LANE_BITS // cg.bits_of(self.unit_type)
+        """Units along k that are multiplied together."""
+        return 1 if self.is_plain else self.rows * LANE_BITS // cg.bits_of(self.unit_type)
+
+    @property
+    def rows(self) -> int:
+        """Rows of lhs in an operand's vector, and columns of rhs for each: 2 by 2 sums fill 128 bits, else 1."""
+        return 2 if self.name.startswith("matrix") else 1
 
     @property
     def is_plain(self) -> bool:
@@ -57,6 +65,11 @@ class DotInstruction:
         return self.name.startswith("tiles")
 
     @property
+    def rounds_to_odd(self) -> bool:
+        """Whether it rounds sums of floats to odd, which errs twice as much: running sums are to be cut into blocks."""
+        return self.name in ("dot_bf16", "matrix_bf16")
+
+    @property
     def unit_type(self) -> ir.Type:
         """The type of a unit."""
         return ir.Type.parse(self.unit)
@@ -64,6 +77,20 @@ class DotInstruction:
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
         """Accumulate: return sums + the products of units, `group` of them in each lane of the sums."""
         return _MULTIPLY_ADD[self.name](a, b, sums, self.emulated)
+
+    def by_rows(self, sums: Sequence[Value], vectors: int) -> list[Value]:
+        """Return the sums of a tile in the order of its rows, of `vectors` each; 2 by 2 ones come column by column."""
+        if self.rows == 1:
+            return list(sums)
+        tops, bottoms = ((0, 2, 4, 6), (1, 3, 5, 7)) if self.name in _RHS_FIRST else ((0, 1, 4, 5), (2, 3, 6, 7))
+        pairs = len(sums) // (2 * vectors)
+        columns = [sums[first : first + pairs] for first in range(0, len(sums), pairs)]
+        return [
+            cg.shuffle(columns[v][pair], columns[v + 1][pair], list(lanes))
+            for pair in range(pairs)
+            for lanes in (tops, bottoms)
+            for v in range(0, 2 * vectors, 2)
+        ]
 
 
 @dataclass(frozen=True)
@@ -113,15 +140,23 @@ def with_pairs_alone(target: CpuTarget) -> CpuTarget:
 
 
 def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget) -> MultiplyAdd:
-    """Replace tiles, which need whole tiles, and bytes, which need lhs changed, by a product on vectors alone."""
-    if product.is_tiles or product.offset:
+    """Replace tiles, bytes that need lhs changed, and what rounds to odd, by a product on vectors alone."""
+    if product.is_tiles or product.offset or product.rounds_to_odd:
         return choose_multiply_add(c, with_pairs_alone(target)) or f32_multiply_add(c) or product
     return product
 
 
+def in_matrices(product: MultiplyAdd, c: Contraction, target: CpuTarget) -> MultiplyAdd:
+    """Replace an instruction on one row by that on two rows and columns, where the processor has it and k fills it."""
+    feature = "bf16" if product.name == "dot_bf16" else "i8mm"
+    if not product.name.startswith("dot") or feature not in target.features or c.k.extent <= product.group:
+        return product
+    return replace(product, name=product.name.replace("dot", "matrix"))
+
+
 def load_group(product: DotInstruction, buffer: Value, at: Index) -> Value:
-    """Load a lane's units; a scalar where a lane holds one."""
-    return cg.load(buffer, at, product.group if product.group > 1 else 0)
+    """Load a lane's units, or those of two rows; a scalar where a lane holds one."""
+    return cg.load(buffer, at, product.rows * product.group if product.group > 1 else 0)
 
 
 # --- floats -------------------------------------------------------------------------------------------------
@@ -138,6 +173,8 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
         return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, as_bits, as_bits)
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
         return MultiplyAdd("bf16", "i16", target.emulated, as_bits, as_bits)
+    if element == "bf16" and {"asimd", "bf16"} <= set(features) and target.vector_bits == 128:
+        return MultiplyAdd("dot_bf16", "i16", target.emulated, as_bits, as_bits)
     return None
 
 
@@ -287,14 +324,18 @@ def _quarters(value: Value, signed: bool) -> list[Value]:
     return [Value(arith.shrui(top.ssa, by.ssa)) for top in tops]
 
 
-def _bf16(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
-    """Emit `vdpbf16ps`."""
-    if emulated:
-        for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
-            sums = cg.fma(x, y, sums)
-        return sums
-    x, y = (cg.bitcast(v, ir.BF16Type.get()) for v in (a, b))
-    return intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{sums.lanes * LANE_BITS}", sums.type, sums, x, y)
+def _bf16(instruction: str) -> Emitter:
+    """Return what emits `vdpbf16ps` or one of AArch64's; "" for the emulation alone, as of `tdpbf16ps`."""
+
+    def multiply_add(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+        if emulated or not instruction:
+            for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
+                sums = cg.fma(x, y, sums)
+            return sums
+        x, y = (cg.bitcast(v, ir.BF16Type.get()) for v in (a, b))
+        return intrinsic(instruction.format(sums.lanes * LANE_BITS), sums.type, sums, x, y)
+
+    return multiply_add
 
 
 def _bf16_halves(value: Value) -> list[Value]:
@@ -313,7 +354,7 @@ def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
     return sums
 
 
-def _any_bytes(a_signed: bool, b_signed: bool, instruction: str = "") -> Callable[[Value, Value, Value, bool], Value]:
+def _any_bytes(a_signed: bool, b_signed: bool, instruction: str = "") -> Emitter:
     """Return what emits an instruction of AArch64 on bytes; without one the emulation alone, as of `tdpbssd`."""
 
     def multiply_add(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
@@ -321,14 +362,29 @@ def _any_bytes(a_signed: bool, b_signed: bool, instruction: str = "") -> Callabl
             return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
         if a_signed and not b_signed:  # it takes the unsigned ones first
             a, b = b, a
-        return intrinsic(f"llvm.aarch64.neon.{instruction}", sums.type, sums, a, b)
+        return intrinsic(instruction, sums.type, sums, a, b)
 
     return multiply_add
 
 
-def _tile_of_bf16(a: Value, b: Value, sums: Value, _: bool) -> Value:
-    """Emulate a lane of `tdpbf16ps`."""
-    return _bf16(a, b, sums, True)
+def _matrix(one_row: Emitter, *, swaps: bool = False) -> Emitter:
+    """Return what emits an instruction on 2 rows and 2 columns, given its form and what emulates it a lane at a time.
+
+    With `swaps` it takes rhs first, and its sums are columns.
+    """
+
+    def multiply_add(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+        if swaps:
+            a, b = b, a
+        if not emulated:
+            return one_row(a, b, sums, False)
+        for half in range(2):
+            x, y = (_as_lanes(v) for v in (a, b))
+            left = cg.shuffle(x, x, [half, half, half + 2, half + 2])
+            sums = one_row(left, cg.shuffle(y, y, [half, half + 2] * 2), sums, True)
+        return sums
+
+    return multiply_add
 
 
 def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
@@ -341,22 +397,31 @@ def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
     return sums
 
 
-_MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
+_NEON = "llvm.aarch64.neon."
+_MULTIPLY_ADD: dict[str, Emitter] = {
     "plain": lambda a, b, sums, _: cg.fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
-    "bf16": _bf16,
-    "tiles_bf16": _tile_of_bf16,
+    "bf16": _bf16("llvm.x86.avx512bf16.dpbf16ps.{}"),
+    "tiles_bf16": _bf16(""),
     "tiles_f16": _tile_of_f16,
     "tiles_uu": _any_bytes(False, False),
     "tiles_us": _any_bytes(False, True),
     "tiles_su": _any_bytes(True, False),
     "tiles_ss": _any_bytes(True, True),
-    "dot_uu": _any_bytes(False, False, "udot"),
-    "dot_us": _any_bytes(False, True, "usdot"),
-    "dot_su": _any_bytes(True, False, "usdot"),
-    "dot_ss": _any_bytes(True, True, "sdot"),
+    "dot_bf16": _bf16(f"{_NEON}bfdot"),
+    "dot_uu": _any_bytes(False, False, f"{_NEON}udot"),
+    "dot_us": _any_bytes(False, True, f"{_NEON}usdot"),
+    "dot_su": _any_bytes(True, False, f"{_NEON}usdot"),
+    "dot_ss": _any_bytes(True, True, f"{_NEON}sdot"),
+    "matrix_bf16": _matrix(_bf16(f"{_NEON}bfmmla")),
+    "matrix_uu": _matrix(_any_bytes(False, False, f"{_NEON}ummla")),
+    "matrix_us": _matrix(_any_bytes(False, True, f"{_NEON}usmmla")),
+    "matrix_su": _matrix(_any_bytes(False, True, f"{_NEON}usmmla"), swaps=True),
+    "matrix_ss": _matrix(_any_bytes(True, True, f"{_NEON}smmla")),
 }
+_RHS_FIRST = ("matrix_su",)
+"""Instructions on 2 rows and columns that take rhs first: their sums are columns."""
 
 
 # --- lanes of units -----------------------------------------------------------------------------------------
@@ -373,9 +438,11 @@ def interleave_lanes(rows: list[Value]) -> Value:
 
 
 def broadcast_group(units: Value, lanes: int) -> Value:
-    """Broadcast a lane's units to every lane."""
+    """Broadcast a lane's units to every lane; those of two rows fill a vector as they are."""
     if not units.lanes:
         return cg.splat(units, lanes)
+    if units.lanes * cg.bits_of(units.type) == lanes * LANE_BITS:
+        return units
     if lanes * LANE_BITS == 128 and units.lanes * cg.bits_of(units.type) == LANE_BITS:
         # As one number, which AArch64 loads and broadcasts in one instruction.
         lane = cg.extract(_as_lanes(units), 0)

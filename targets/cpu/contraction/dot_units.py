@@ -6,6 +6,7 @@ Operands are packed as units, 32 bits of them for a step (a group).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import mlir.ir as ir
 
@@ -16,7 +17,8 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, SumState
-from stablexla.targets.codegen.sizes import balanced
+from stablexla.targets.codegen.sizes import balanced, rounded_up
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.amx import (
     BLOCK,
     LANES,
@@ -29,6 +31,7 @@ from stablexla.targets.cpu.contraction.amx import (
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
+    in_matrices,
     load_group,
 )
 from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, RhsBlock, Size
@@ -48,23 +51,25 @@ UNROLL = 4  # steps of k in one iteration
 
 def emit_dot_units(kernel: Kernel, contraction: Contraction, product: MultiplyAdd, target: CpuTarget) -> Emitted:
     """Emit a contraction of narrow operands as packed GEMM."""
-    return _plan(contraction, product, target).emit(kernel, target)
+    return _plan(contraction, in_matrices(product, contraction, target), target).emit(kernel, target)
 
 
 def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     """Plan cache blocks: of lhs in 3/8 of L2, of a B panel in 5/8 of L1."""
     lanes = max(1, target.vector_bits // LANE_BITS)
-    tile = _tile(c.m.extent, c.n.extent, lanes, target.num_vector_registers)
+    tile = _tile(c.m.extent, c.n.extent, lanes, target.num_vector_registers, product.rows)
     step = max(1, UNROLL // product.group)  # groups in one iteration
     if product.is_tiles:
         tile, step = RegisterTile(BLOCK, max(1, BLOCK // lanes)), LANES
-    width, size = tile.vectors * lanes, LANE_BITS // 8
+    width, size = tile.vectors * lanes, product.rows * LANE_BITS // 8
     groups, m, n = math.ceil(c.k.extent / product.group), c.m.extent, c.n.extent
     limit = target.lhs_block // size
     most = max(LEAST_DEPTH(), target.l1_bytes * 5 // 8 // (width * size))
     if product.is_tiles:
         # accumulator tiles are seldom spilled: cutting k at 512 costs a fifth of the speed
         limit, most = TILES_LHS_BYTES() // size, TILES_DEPTH()
+    elif product.rounds_to_odd:
+        most = LONGEST_RUNNING_SUM() // product.rows
     if m <= limit // 192:
         most = min(most, limit // m)
     depth = balanced(groups, most, max(lanes, step))
@@ -80,10 +85,10 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     return _Blocking(c, product, tile, lanes, step, (depth, rows, columns, 8 if shared else own), shared=shared)
 
 
-def _tile(m: int, n: int, lanes: int, registers: int) -> RegisterTile:
+def _tile(m: int, n: int, lanes: int, registers: int, multiple: int) -> RegisterTile:
     """Choose a register tile that leaves room for a broadcast, a product and a step's columns; rows are balanced."""
     most = 4 if registers >= 32 else 2
-    rows = math.ceil(m / math.ceil(m / 6))
+    rows = rounded_up(math.ceil(m / math.ceil(m / 6)), multiple)
     return RegisterTile(rows, max(1, min(4 if rows <= 2 else most, math.ceil(n / lanes))))
 
 
@@ -184,7 +189,12 @@ class _Item(GemmItem):
             self.lhs_at = cg.index(at)
             return
         source = PackingSource(self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps, self.product.a)
-        pack_lines(PackedPanels(1, b.line * group, b.lanes, group), source, self.lhs, b.groups(steps) * group)
+        padded = b.groups(steps) * group
+        if self.product.rows > 1:
+            pairs = PackedPanels(self.product.rows, b.line * group, self.product.rows, group)
+            pack_panels(pairs, source, self.lhs, padded=padded)
+        else:
+            pack_lines(PackedPanels(1, b.line * group, b.lanes, group), source, self.lhs, padded)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the register tiles; through the spill buffer, one piece of code for whole and remainder tiles."""
@@ -230,8 +240,9 @@ class _Item(GemmItem):
 
     def _sums(self, left: PackedOperand, right: PackedOperand, groups: Value, corrections: Value) -> list[Value]:
         """Emit the micro-kernel: the accumulators of a tile, row by row."""
-        b, tile, product, lanes = self.blocking, self.blocking.tile, self.product, self.blocking.lanes
-        group = product.group
+        b, product, lanes, group = self.blocking, self.product, self.blocking.lanes, self.product.group
+        rows, columns = product.rows, lanes // product.rows  # of an operand's vector
+        tile = RegisterTile(b.tile.rows // rows, b.tile.vectors * rows)
         inits = [self.scene.zero] * tile.vectors
         if product.offset:
             inits = [cg.load(self.buffers[1], corrections + v * lanes, lanes) for v in range(tile.vectors)]
@@ -239,12 +250,30 @@ class _Item(GemmItem):
             values = list(k.args)
             for u in range(b.step):
                 g = k.iv + u
-                starts = [(g * b.width + v * lanes) * group + right.at for v in range(tile.vectors)]
-                columns = [cg.load(right.buffer, start, lanes * group) for start in starts]
 
                 def row(r: int, g: Value = g) -> Value:
-                    return load_group(product, left.buffer, g * group + r * self.row + left.at)
+                    return load_group(product, left.buffer, (g * group + r * self.row) * rows + left.at)
 
-                values = multiply_add(tile, row, columns.__getitem__, values, product.multiply_add)
+                def column(v: int, g: Value = g) -> Value:
+                    return cg.load(right.buffer, (g * b.width + v * columns) * group + right.at, columns * group)
+
+                values = _step(product, tile, row, column, values)
             k.yields(*values)
-        return k.results
+        return product.by_rows(k.results, b.tile.vectors)
+
+
+def _step(
+    product: MultiplyAdd,
+    tile: RegisterTile,
+    row: Callable[[int], Value],
+    column: Callable[[int], Value],
+    sums: Sequence[Value],
+) -> list[Value]:
+    """Accumulate one group of k; of instructions on several rows, column by column: the fewest registers are loaded."""
+    if product.rows == 1:
+        return multiply_add(tile, row, column, sums, product.multiply_add)
+
+    def exchanged(b: Value, a: Value, total: Value) -> Value:
+        return product.multiply_add(a, b, total)
+
+    return multiply_add(RegisterTile(tile.vectors, tile.rows), column, row, sums, exchanged)

@@ -17,7 +17,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes
-from stablexla.targets.cpu.contraction.nibbles import ENTRIES, Nibbles, Part, applied, interleaved
+from stablexla.targets.cpu.contraction.nibbles import LOOKUP_OPERATIONS, Nibbles, Part, applied, interleaved
 from stablexla.targets.grouping.factors import (
     Coordinate,
     Factor,
@@ -200,8 +200,8 @@ class _Emission:
 
     def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
-        # One register of AVX-512 holds a table of f32, two of AVX2.
-        self._tables = cg.has_feature({ENTRIES: "avx512f", ENTRIES // 2: "avx2"}.get(cg.lanes_of(ir.F32Type.get()), ""))
+        feature, _ = LOOKUP_OPERATIONS.get(cg.lanes_of(ir.F32Type.get()), ("", 0))
+        self._tables = cg.has_feature(feature)
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:

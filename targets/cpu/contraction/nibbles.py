@@ -1,8 +1,8 @@
 """Functions of four bits of a byte as lookups: what is computed from them becomes a table of 16 numbers in a register.
 
-A table of f32 is looked up by one permutation of AVX-512, or two and a blend of AVX2 (vpermps), for any chain of mask,
-shift, zero point, conversion and selection. Its entries are computed by the same operations, so that they are the same
-numbers.
+A table of f32 is looked up by one permutation of AVX-512, or two and a blend of AVX2 (vpermps), or each of the numbers'
+four bytes by one of AArch64 (tbl), for any chain of mask, shift, zero point, conversion and selection. Its entries are
+computed by the same operations, so that they are the same numbers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import VectorBody
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.scope import counted_from
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes, intrinsic
 
 ENTRIES = 16
-# Of a table in two registers a lookup costs as much as so many operations.
-LOOKUP_OPERATIONS = 6
+# By the feature that looks up in a register of f32 of so many lanes: a lookup costs as much as so many operations. A
+# table fills two registers of AVX2; tbl looks up 16 bytes, and the four bytes of 16 numbers are interleaved.
+LOOKUP_OPERATIONS = {ENTRIES: ("avx512f", 0), ENTRIES // 2: ("avx2", 6), ENTRIES // 4: ("asimd", 3)}
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ class Nibbles:
     def value(self) -> Value:
         """Emit the values: by lookups if they are f32, and that is quicker."""
         register = cg.lanes_of(ir.F32Type.get())
-        if not isinstance(self.table.element, ir.F32Type):
+        feature, cost = LOOKUP_OPERATIONS[register]
+        if not isinstance(self.table.element, ir.F32Type) or self.operations <= cost:
             return self.computed()
-        if register < ENTRIES and self.operations <= LOOKUP_OPERATIONS:
-            return self.computed()
+        if feature == "asimd":
+            return self._by_bytes()
         lanes, i32 = self.bytes.lanes, ir.IntegerType.get_signless(LANE_BITS)
         wide = Value(arith.extui(cg.vector_of(lanes, i32), self.bytes.ssa))
         if self.shift:
@@ -62,6 +65,23 @@ class Nibbles:
             made = vector.insert_strided_slice(looked_up.ssa, made, [first], [1])
         return Value(made)
 
+    def _by_bytes(self) -> Value:
+        """Emit the lookups of 16 numbers at a time, of each of their bytes in turn."""
+        lanes, f32, size = self.bytes.lanes, ir.F32Type.get(), LANE_BITS // 8
+        whole, four = rounded_up(lanes, ENTRIES), cg.constant(4, self.bytes.type)
+        low = self.bytes & (ENTRIES - 1)
+        places = Value(arith.shrui(self.bytes.ssa, four.ssa)) if self.shift else low
+        places = cg.shuffle(places, places, [lane % lanes for lane in range(whole)])
+        stored = Value(vector.bitcast(cg.vector_of(ENTRIES * size, places.element), self.table.ssa))
+        tables = [cg.shuffle(stored, stored, list(range(byte, stored.lanes, size))) for byte in range(size)]
+        made = cg.constant(0, cg.vector_of(whole, f32)).ssa
+        for first in range(0, whole, ENTRIES):
+            at = _slice(places, first, ENTRIES)
+            found = interleave_lanes([_looked_up(table, at) for table in tables])
+            numbers = vector.bitcast(cg.vector_of(ENTRIES, f32), found.ssa)
+            made = vector.insert_strided_slice(numbers, made, [first], [1])
+        return _slice(Value(made), 0, lanes)
+
     def _entries(self, at: Value) -> Value:
         """Emit the lookups of a register of places, whose upper bits are anything."""
         if at.lanes == ENTRIES:
@@ -71,6 +91,16 @@ class Nibbles:
         top = arith.shli(at.ssa, cg.constant(LANE_BITS - 4, at.type).ssa)
         is_high = arith.cmpi(arith.CmpIPredicate.slt, top, cg.constant(0, at.type).ssa)
         return Value(arith.select(is_high, high.ssa, low.ssa))
+
+
+def _looked_up(table: Value, at: Value) -> Value:
+    """Emit `tbl`, of bytes below 16 in a table of 16 bytes; what stands for it in tests compares them one by one."""
+    if not cg.has_feature("emulated"):
+        return intrinsic("llvm.aarch64.neon.tbl1", table.type, table, at)
+    found = cg.constant(0, table.type)
+    for entry in range(ENTRIES):
+        found = cg.select(at.eq(entry), cg.splat(cg.extract(table, entry), ENTRIES), found)
+    return found
 
 
 def _slice(value: Value, first: int, lanes: int) -> Value:

@@ -2,7 +2,7 @@
 
 A panel holds `width` adjacent columns of rhs or rows of lhs for each group of steps of k, one group after the other. A
 group is one step for plain multiply-add; for dot-product instructions (VNNI, AMX) it is the steps that fill a 32-bit
-lane. Beyond the matrix the edge is repeated.
+lane, or 64 bits. Beyond the matrix the edge is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlir.dialects import vector
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.cpu.contraction.dot_instructions import Widen, interleave_lanes
+from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, Widen, interleave_lanes
 
 # Prefetch distance in groups of rows, and bytes of a cache line.
 PREFETCH_ROWS = 4
@@ -218,10 +218,12 @@ def _transpose_groups(
 
 
 def _as_lanes(panels: PackedPanels, units: Value) -> Value:
-    """Bitcast groups to 32-bit floats, which are shuffled as well as integers."""
+    """Bitcast groups to floats of their size, which are shuffled as well as integers."""
     if panels.group == 1:
         return units
-    return Value(vector.bitcast(cg.vector_of(units.lanes // panels.group, ir.F32Type.get()), units.ssa))
+    size = panels.group * cg.bits_of(units.element)
+    lane = ir.F32Type.get() if size == LANE_BITS else ir.F64Type.get()
+    return Value(vector.bitcast(cg.vector_of(units.lanes // panels.group, lane), units.ssa))
 
 
 def _as_units(panels: PackedPanels, lanes: Value, buffer: Value) -> Value:

@@ -281,7 +281,8 @@ class ImplicitGemmItem(ConvolutionItem):
         units, height = self.sizes.units, self.sizes.height
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
         blocks: Literal["added", "compensated"] | None = None
-        if products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain:
+        in_blocks = units.product.is_plain or units.product.rounds_to_odd
+        if products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and in_blocks:
             blocks = "added" if products * self.weights.parts <= MOST_BLOCKS() * BLOCK() else "compensated"
         return PixelMicroKernel(self.plan.tile, units, more, blocks, prefetches=self._prefetches())
 

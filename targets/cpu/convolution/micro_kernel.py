@@ -16,6 +16,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import BLOCK
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.cpu.contraction.dot_instructions import as_bits, load_group
@@ -234,7 +235,9 @@ class PixelMicroKernel(SharedFunction):
                         k.yields(*sums)
                     return k.results
 
-                window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
+                window.yields(
+                    *(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add, units.group))
+                )
             results = window.results if blocks is None else blocks.results(window.results)
             for (r, v), value in zip(places, results, strict=True):
                 cg.store(value, out, place(r, v))
@@ -263,12 +266,17 @@ class _Blocks(ABC):
         """Return the tile's sums."""
 
     def over(
-        self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
+        self,
+        run: Value,
+        carried: Sequence[Value],
+        add: Callable[[Index, Value, Sequence[Value]], list[Value]],
+        group: int,
     ) -> list[Value]:
-        """Accumulate a run of products."""
-        with cg.loop(0, run, BLOCK(), carried, most=0) as piece:
+        """Accumulate a run of products, whole groups."""
+        step = rounded_up(BLOCK(), group)
+        with cg.loop(0, run, step, carried, most=0) as piece:
             *sums, count = piece.args
-            end = cg.minimum(piece.iv + BLOCK(), run)
+            end = cg.minimum(piece.iv + step, run)
             made, number = add(piece.iv, end, sums), count + (end - piece.iv)
             choice = cg.branch(number.ge(BLOCK()), [v.type for v in (*made, number)])
             with choice.then:

@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace stablexla {
@@ -24,7 +26,11 @@ inline FloatState current_float_state() {
   return state;
 }
 inline void set_float_state(FloatState state) { asm volatile("msr fpcr, %0" ::"r"(state)); }
-inline FloatState program_float_state(bool flush_denormals) { return flush_denormals ? FloatState(1) << 24 : 0; }
+// FZ, and FZ16 where there is arithmetic on halves (asimdhp): elsewhere the bit stays 0, and would look changed.
+inline FloatState program_float_state(bool flush_denormals) {
+  static const FloatState kFlush = FloatState(1) << 24 | FloatState(getauxval(AT_HWCAP) >> 10 & 1) << 19;
+  return flush_denormals ? kFlush : 0;
+}
 inline FloatState without_sticky_flags(FloatState state) { return state; }
 #else
 #error "the floating-point state of this CPU is not known here"

@@ -22,7 +22,8 @@ from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
 from tests.targets.cpu.kernel_text import KernelText
 
 ALL = ("amx_bf16", "amx_fp16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni", "sse2")
-ARM = ("asimd", "asimddp", "i8mm")
+ARM = ("asimd", "asimddp")
+MATRICES = ("asimd", "asimddp", "bf16", "i8mm")
 # What a machine has, element types with and without a sign, and the product that is taken.
 KINDS = {
     "pairs": (("sse2",), "i8", "extsi", "extsi"),
@@ -38,9 +39,12 @@ KINDS = {
     "tiles bf16": (ALL, "bf16", "extf", "extf"),
     "tiles f16": (ALL, "f16", "extf", "extf"),
     "dot ss": (ARM, "i8", "extsi", "extsi"),
-    "dot su": (ARM, "i8", "extsi", "extui"),
-    "dot us": (ARM, "i8", "extui", "extsi"),
     "dot uu": (ARM, "i8", "extui", "extui"),
+    "matrix ss": (MATRICES, "i8", "extsi", "extsi"),
+    "matrix su": (MATRICES, "i8", "extsi", "extui"),
+    "matrix us": (MATRICES, "i8", "extui", "extsi"),
+    "matrix uu": (MATRICES, "i8", "extui", "extui"),
+    "matrix bf16": (MATRICES, "bf16", "extf", "extf"),
     "bf16": (("avx512_bf16", "sse2"), "bf16", "extf", "extf"),
     "floats bf16": (("sse2",), "bf16", "extf", "extf"),
     "floats f16": (("sse2",), "f16", "extf", "extf"),
@@ -55,7 +59,7 @@ def target_for(kind: str, **more: int) -> CpuTarget:
     bits = min(256, host_target().vector_bits)
     if kind == "bf16":
         bits = 512
-    if kind.startswith("dot"):
+    if "asimd" in KINDS[kind][0]:
         bits = 128
     return replace(CpuTarget(num_threads=4, **more).with_vectors(bits, KINDS[kind][0]), emulated=True)
 
@@ -131,14 +135,26 @@ def test_orders(kind: str, order: str) -> None:
     check(kind, order, 30, 50, 75, target_for(kind, **SMALL))
 
 
-@pytest.mark.parametrize("kind", ["mixed pairs", "floats f16"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("matrix")])
+def test_edges_of_two_rows_and_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, columns and steps of k below, at and above whole tiles; a k of one group has instructions on one row."""
+    names, plan = [], dot_units._plan
+    monkeypatch.setattr(dot_units, "_plan", lambda *given: names.append(given[1].name) or plan(*given))
+    group, name = (4, "bf16") if kind == "matrix bf16" else (8, kind[-2:])
+    sizes = [(5, 257, 5 * group - 1), (6, 256, 5 * group), (7, 255, 5 * group + 1)]
+    for number, (m, n, k) in enumerate([*sizes, (120, 120, group // 2 + 1), (120, 120, group // 2)]):
+        check(kind, ORDERS[number % len(ORDERS)], m, n, k, target_for(kind))
+    assert names == [f"matrix_{name}"] * 4 + [f"dot_{name}"]
+
+
+@pytest.mark.parametrize("kind", ["mixed pairs", "floats f16", "matrix bf16", "matrix su"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_few_rows_or_columns(kind: str, order: str) -> None:
     for m, n, k in ((1, 81, 700), (7, 640, 65)):
         check(kind, order, *((m, n) if "mk" in order else (n, m)), k, target_for(kind))
 
 
-@pytest.mark.parametrize("kind", ["pairs", "unsigned pairs", "pairs of i16", "floats bf16"])
+@pytest.mark.parametrize("kind", ["pairs", "unsigned pairs", "mixed pairs", "matrix us", "pairs of i16", "floats bf16"])
 def test_instructions_of_this_machine(kind: str) -> None:
     for m, n, k in ((33, 19, 301), (5, 90, 333)):
         check(kind, "mk,kn->mn", m, n, k, host_target())
@@ -227,10 +243,12 @@ def test_choice() -> None:
     assert chosen("bf16", "amx_tile", "amx_int8", "avx512_bf16", bits=512) == "bf16"
     assert chosen("bf16", "sse2", bits=512) == ""
     assert chosen("tiles f16", *FEATURES, bits=512) == "tiles_f16"
-    assert chosen("dot ss", *ARM, bits=128) == chosen("dot ss", "asimddp", bits=128) == "dot_ss"
-    assert chosen("dot su", *ARM, bits=128) == "dot_su"
-    assert chosen("dot su", "asimd", "asimddp", bits=128) == ""
+    assert chosen("dot ss", *MATRICES, bits=128) == chosen("dot ss", *ARM, bits=128) == "dot_ss"
+    assert chosen("matrix su", *MATRICES, bits=128) == "dot_su"
+    assert chosen("matrix su", *ARM, bits=128) == ""
     assert chosen("dot uu", "asimd", bits=128) == ""
+    assert chosen("matrix bf16", *MATRICES, bits=128) == "dot_bf16"
+    assert chosen("matrix bf16", *ARM, bits=128) == chosen("matrix bf16", "bf16", bits=512) == ""
 
 
 def test_a_processor_uses_what_it_gains_by() -> None:
@@ -277,13 +295,42 @@ def test_instructions_of_other_machines(kind: str, features: tuple[str, ...], in
 
 @pytest.mark.parametrize(
     ("kind", "instruction"),
-    [("dot ss", "sdot"), ("dot uu", "udot"), ("dot su", "(?:us|su)dot"), ("dot us", "(?:us|su)dot")],
+    [
+        ("dot ss", "sdot"),
+        ("dot uu", "udot"),
+        ("matrix ss", "smmla"),
+        ("matrix uu", "ummla"),
+        ("matrix su", "usmmla"),
+        ("matrix us", "usmmla"),
+        ("matrix bf16", "bfmmla"),
+    ],
 )
 def test_instructions_of_aarch64(kind: str, instruction: str) -> None:
-    """In the loop of a tile, with more sums than the 16 registers of x86 hold."""
-    target = CpuTarget(num_threads=2).with_vectors(128, ARM)
+    """In the loop of a tile, with more sums than the 16 registers of x86 hold; 24 of them, and none is spilled."""
+    target = CpuTarget(num_threads=2).with_vectors(128, KINDS[kind][0])
     module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 64, 64, 256), target, emit_contraction)
     text = assembly_for(module, "neoverse-v1", "aarch64-linux-gnu")
     sums = set(re.findall(rf"\t{instruction}\tv(\d+)\.4s", text))
-    assert len(sums) > 16
+    assert len(sums) == 24
+    (loop,) = [part for part in re.split(r"^\.L\w+:", text, flags=re.MULTILINE) if f"\t{instruction}\t" in part]
+    assert loop[: loop.rindex(instruction)].count(f"\t{instruction}\t") >= 23
+    assert "Spill" not in loop[: loop.rindex(instruction)]
     assert "smull" not in text
+
+
+@pytest.mark.parametrize(("kind", "instruction"), [("matrix su", "(?:us|su)dot"), ("matrix us", "(?:us|su)dot")])
+def test_few_rows_take_instructions_on_one_row(kind: str, instruction: str) -> None:
+    target = CpuTarget(num_threads=2).with_vectors(128, MATRICES)
+    module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 3, 640, 256), target, emit_contraction)
+    text = assembly_for(module, "neoverse-v1", "aarch64-linux-gnu")
+    assert re.search(rf"\t{instruction}\tv", text)
+    assert "mmla" not in text
+
+
+def test_few_rows_of_bf16_are_summed_in_f32() -> None:
+    """Rounded to nearest: their loops along k are long."""
+    target = CpuTarget(num_threads=2).with_vectors(128, MATRICES)
+    module, _, _ = emit(kernel_text("matrix bf16", "mk,kn->mn", 3, 640, 256), target, emit_contraction)
+    text = assembly_for(module, "neoverse-v1", "aarch64-linux-gnu")
+    assert "fmla" in text
+    assert not re.search("bfdot|bfmmla|bfmlal", text)

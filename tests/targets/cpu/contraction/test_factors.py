@@ -6,6 +6,7 @@ are whole ones and powers of two, whose sums are the same in every order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ import pytest
 
 import stablexla as sx
 from stablexla.targets.codegen.machine import CpuTarget, host_target
-from tests.targets.cpu.harness import compile_kernel
+from tests.targets.cpu.assembly import assembly_for
+from tests.targets.cpu.harness import compile_kernel, emit
 from tests.targets.grouping.stages import outlined
 
 Array = Any
@@ -238,7 +240,8 @@ def test_beside_xla(name: str, m: int) -> None:
 def with_vectors(bits: int) -> sx.CompileOptions:
     """Options for that width, with the permutations that go with it."""
     pipeline = str(sx.pipeline("cpu", sx.CompileOptions(vector_bits=bits)))
-    permutes = {256: " features=avx2", 512: " features=avx512f"}.get(bits, "")
+    arm = "asimd" if "asimd" in host_target().features else "asimd+emulated"
+    permutes = f" features={ {128: arm, 256: 'avx2', 512: 'avx512f'}[bits] }"
     emit = f"stablexla-emit-kernels{{vector-bits={bits}"
     assert emit in pipeline
     return sx.CompileOptions(pipeline=sx.Pipeline.parse(pipeline.replace(emit, emit + permutes)))
@@ -251,6 +254,20 @@ def test_tables_are_for_processors_that_permute(bits: int) -> None:
     text, _ = program(form, k, n, FEW)
     for options, is_used in ((with_vectors(bits), True), (sx.CompileOptions(vector_bits=bits), False)):
         assert ("llvm.x86.avx" in sx.compile(text, options=options).ir("buffers")) == is_used
+
+
+@pytest.mark.parametrize("features", [("asimd",), ()])
+@pytest.mark.parametrize(
+    ("name", "looked_up"), [("codebook, lines", True), ("paired in lines", True), ("paired columns", False)]
+)
+def test_tables_of_aarch64(name: str, looked_up: bool, features: tuple[str, ...]) -> None:
+    """By tbl, of the four bytes of each number, where that replaces more than three operations."""
+    form, (k, n) = FORMATS[name], SIZES["ragged"]
+    module = outlined(program(form, k, n, FEW)[0])
+    kernel = next(str(op) for op in module.body.operations if "stablexla.kernel" in op.operation.attributes)
+    made, _, _ = emit(kernel, CpuTarget(num_threads=2).with_vectors(128, features))
+    text = assembly_for(made, "neoverse-n1", "aarch64-linux-gnu")
+    assert (len(re.findall(r"\ttbl\tv\d+\.16b, \{ v\d+\.16b \}", text)) >= 4) == (looked_up and features != ())
 
 
 @pytest.mark.parametrize("m", [FEW, SOME])

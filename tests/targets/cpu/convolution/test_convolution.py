@@ -39,6 +39,7 @@ INSTRUCTIONS = {
     "pairs": (("avx512_vnni", "avx_vnni", "sse2"), np.int8),
     "dot ss": (("asimd", "asimddp"), np.int8),
     "dot uu": (("asimd", "asimddp"), np.uint8),
+    "dot bf16": (("asimd", "bf16"), ml_dtypes.bfloat16),
 }
 
 
