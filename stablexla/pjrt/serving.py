@@ -44,13 +44,15 @@ Answer = tuple[Mapping[str, Any], bytes]
 
 def _compiled(parts: Sequence[bytes], devices: int) -> Answer:
     code, form, options = parts
-    made = compiling.compiled(code, form.decode(), options, devices)
-    return {}, compiling.saved(made["executable"], made["plain"])
+    return {}, compiling.saved(*compiling.compiled_for_others(code, form.decode(), options, devices))
 
 
 def _costs(parts: Sequence[bytes], _: int) -> Answer:
-    made = compiling.loaded(parts[0], b"", 1)
-    return {"costs": dict(compiling.costs(made["executable"], made["plain"]))}, b""
+    return {"costs": dict(compiling.costs(compiling.loaded_for_others(parts[0])))}, b""
+
+
+def _partitioned(parts: Sequence[bytes], _: int) -> Answer:
+    return {}, compiling.partitioned(compiling.loaded_for_others(parts[0]))
 
 
 def _versions(_: Sequence[bytes], __: int) -> Answer:
@@ -58,4 +60,4 @@ def _versions(_: Sequence[bytes], __: int) -> Answer:
     return {"current": current, "minimum": minimum}, b""
 
 
-_ANSWERS = {"compiled": _compiled, "costs": _costs, "versions": _versions}
+_ANSWERS = {"compiled": _compiled, "costs": _costs, "partitioned": _partitioned, "versions": _versions}

@@ -111,8 +111,7 @@ nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, bo
 }
 
 const stablexla::Device* this_device() {
-  const stablexla::HostedRun* run = stablexla::innermost_run();
-  return run != nullptr ? run->device() : nullptr;
+  return stablexla::innermost_run_here.device;
 }
 
 std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }

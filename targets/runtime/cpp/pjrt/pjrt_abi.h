@@ -84,7 +84,7 @@ struct Args {
     X(TopologyDescription_GetMemorySpaceKindIds)
 
 struct PJRT_Api_Version : Args { int major_version; int minor_version; };
-constexpr int kIntegers = 2, kFloat = 3;  // kinds of named values
+constexpr int kInteger = 1, kIntegers = 2, kFloat = 3;  // kinds of named values
 struct PJRT_NamedValue : Args {
   const char* name;
   std::size_t name_size;

@@ -195,7 +195,42 @@ PJRT_Error* start_without_gil(const Call& call, const PJRT_LoadedExecutable_Exec
   return failure;
 }
 
+// Seconds for which a device waits for others, which may still compute.
+constexpr double kTimeLimit = 300;
+
 }  // namespace
+
+PJRT_Error* run_code(const PlainCode& code, const DeviceProgram* devices, const Memories& arguments,
+                     const Memories& results, RunControl& control) {
+  std::vector<std::vector<void*>> buffers(arguments.size());
+  for (std::size_t d = 0; d < buffers.size(); ++d) {
+    buffers[d].reserve(arguments[d].size() + code.constants.size() + results[d].size() + 1);
+    for (const auto& each : arguments[d]) buffers[d].push_back(each->data);
+    buffers[d].insert(buffers[d].end(), code.constants.begin(), code.constants.end());
+    for (const auto& each : results[d])
+      if (each != nullptr) buffers[d].push_back(each->data);
+    buffers[d].push_back(nullptr);
+  }
+  PlainEnd end;
+  if (devices == nullptr)
+    end.why = run_plain(code, buffers[0], control);
+  else
+    try {
+      end = devices->run_plain(code, buffers, kTimeLimit, control);
+    } catch (const std::runtime_error& failure) {
+      return error(kResourceExhausted, code.name + ": " + failure.what());
+    }
+  switch (end.why) {
+    case Ending::kNone: return nullptr;
+    case Ending::kInterrupted:
+    case Ending::kCancelled: return stopped(code.name, end.why == Ending::kInterrupted);
+    case Ending::kNoMemory:
+      return error(kResourceExhausted, code.name + ": no memory for " + std::to_string(code.arena_bytes) +
+                                           " bytes for temporaries, or for the work space of a kernel");
+    case Ending::kDevices: return error(kInternal, end.said);
+    default: return error(kCancelled, code.name + ": the run that it is called from is to end");
+  }
+}
 
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
   if (args.executable->is_deleted.load()) return error(kFailedPrecondition, "the program has been deleted");

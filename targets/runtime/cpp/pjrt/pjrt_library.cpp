@@ -14,7 +14,7 @@
 namespace stablexla::pjrt {
 namespace {
 
-constexpr int kMost = 1024;  // devices, or threads
+constexpr int kMost = kMostDevices;  // of threads, too
 
 // A number of the environment; 0 where there is none. What is wrong with it goes to `wrong`.
 int number_of(const char* name, std::string& wrong) {
@@ -57,10 +57,18 @@ PJRT_Error* load(PJRT_Client& client, const std::string& bytes, const std::strin
   return load_saved(client, std::move(kept), options, false, made);
 }
 
+std::string_view view(const Storage& bytes) { return {static_cast<const char*>(bytes.data), bytes.bytes}; }
+
+PJRT_Error* find_partition(const Storage& bytes, std::string& text) {
+  Answer answer;
+  if (PJRT_Error* failure = ask_worker("partitioned", {view(bytes)}, 0, answer)) return failure;
+  text = view(*answer.data);
+  return nullptr;
+}
+
 PJRT_Error* find_costs(const Storage& bytes, std::vector<std::pair<std::string, float>>& found) {
   Answer answer;
-  const std::string_view data(static_cast<const char*>(bytes.data), bytes.bytes);
-  if (PJRT_Error* failure = ask_worker("costs", {data}, 0, answer)) return failure;
+  if (PJRT_Error* failure = ask_worker("costs", {view(bytes)}, 0, answer)) return failure;
   for (const auto& [name, value] : answer.values["costs"].members())
     found.emplace_back(name, static_cast<float>(value.number()));
   return nullptr;
@@ -96,6 +104,7 @@ const PJRT_Api* make() {
   host.num_devices = own != 0 ? own : forced != 0 ? forced : 1;
   if (const int threads = number_of("STABLEXLA_NUM_THREADS", host.wrong)) set_num_threads(threads);
   costs_of_saved = find_costs;
+  partition_of_saved = find_partition;
   std::atexit([] { drain(); });  // before the memory that programs use goes
   return make_table(std::move(host));
 }

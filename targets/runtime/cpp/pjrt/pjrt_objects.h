@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "device_program.h"
 #include "memory_pool.h"
 #include "pjrt_abi.h"
 
 namespace stablexla::pjrt {
+
+constexpr int kMostDevices = 1024;
 
 // Of PJRT_Error_Code, which are absl's.
 enum Code : int {
@@ -321,5 +324,8 @@ PJRT_Error* buffer_of_error(PJRT_Client_CreateErrorBuffer_Args& args);
 PJRT_Error* copy_part_to_host(PJRT_Buffer_CopyRawToHost_Args& args);
 // Runs, in pjrt_execute.cpp; one that does not wait for them only starts those that take long.
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits);
+// Runs a program without Python: on this thread, or on all of its `devices`, which is null where it is for one.
+PJRT_Error* run_code(const PlainCode& code, const DeviceProgram* devices, const Memories& arguments,
+                     const Memories& results, RunControl& control);
 
 }  // namespace stablexla::pjrt

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMinor = 104;  // from 105 on PJRT_Memory begins with a table of functions
 const char kPlatform[] = "cpu";
-constexpr long kMostDevices = 1024;
 Host host;
 PJRT_NamedValue plugin_attributes[2];
 
@@ -114,9 +113,21 @@ void attributes(PJRT_Plugin_Attributes_Args& args) {
   args.num_attributes = host.current_version.empty() ? 0 : 2;
 }
 
+// `num_devices` as an option, which XLA's CPU calls `cpu_device_count`; options of other names are other plugins'.
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
-  if (!host.wrong.empty()) return error(kInvalidArgument, host.wrong);
-  args.client = new PJRT_Client(host.num_devices, host.process, host.processes);
+  int count = host.num_devices;
+  bool is_given = false;
+  for (std::size_t i = 0; i < args.num_options; ++i) {
+    const PJRT_NamedValue& option = args.create_options[i];
+    const std::string name(option.name, option.name_size);
+    if (name != "num_devices" && name != "cpu_device_count") continue;
+    if (option.type != kInteger || option.int64_value < 1 || option.int64_value > kMostDevices)
+      return error(kInvalidArgument, "the option " + name + " is a number of devices, from 1 to 1024");
+    count = static_cast<int>(option.int64_value);
+    is_given = true;
+  }
+  if (!is_given && !host.wrong.empty()) return error(kInvalidArgument, host.wrong);
+  args.client = new PJRT_Client(count, host.process, host.processes);
   return nullptr;
 }
 
