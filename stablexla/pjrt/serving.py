@@ -9,6 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from stablexla.compiling.custom_calls import handlers_elsewhere
 from stablexla.pjrt import compiling
 from stablexla.pjrt.table import failure_of, stablehlo_versions
 from stablexla.processes import wire
@@ -29,9 +30,10 @@ def main() -> None:
 def answer(link: socket.socket, request: Message) -> None:
     """Answer a question of `pjrt_worker.cpp`; an error is its code and message."""
     ends = list(accumulate(request.values["sizes"]))
-    parts = [request.data[end - size : end] for end, size in zip(ends, request.values["sizes"], strict=True)]
+    *parts, names = (request.data[end - size : end] for end, size in zip(ends, request.values["sizes"], strict=True))
     try:
-        values, data = _ANSWERS[request.values["what"]](parts, request.values["number"])
+        with handlers_elsewhere(names.decode().splitlines()):
+            values, data = _ANSWERS[request.values["what"]](parts, request.values["number"])
     except Exception as error:
         code, message = failure_of(error)
         wire.send(link, wire.ERROR, {"code": code, "message": message})

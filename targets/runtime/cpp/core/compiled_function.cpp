@@ -513,7 +513,7 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
 }
 
 PlainCode CompiledFunction::plain_code() const {
-  PlainCode code{name, reinterpret_cast<Entry>(entry), flush_denormals, arena_bytes, {}};
+  PlainCode code{name, reinterpret_cast<Entry>(entry), flush_denormals, arena_bytes, {}, {}};
   for (Block constant : constants_) code.constants.push_back(constant.data);
   return code;
 }

@@ -21,7 +21,17 @@ namespace stablexla {
 class Guard;
 struct Device;
 
-enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kOutside, kNoMemory };
+enum class Ending : int {
+  kNone,
+  kTimeLimit,
+  kCancelled,
+  kInterrupted,
+  kOuter,
+  kDevices,
+  kOutside,
+  kNoMemory,
+  kFailed
+};
 
 extern std::atomic<std::uint32_t> news;
 

@@ -65,10 +65,13 @@ PlainEnd DeviceProgram::run_plain(const PlainCode& code, std::vector<std::vector
   const bool well = run->execute(threads, control, seconds, key(), [&](std::size_t i) {
     Device& device = run->device(i);
     DeviceScope number(device.number);
-    const Ending why = stablexla::run_plain(code, buffers[i], control, &device, device.is_caller);
-    if (why == Ending::kNoMemory) control.stop(why);  // where it was the arena's
-    run->stop_by_control(device);
-    run->finish(device, why == Ending::kNone);
+    PlainEnd end = stablexla::run_plain(code, buffers[i], control, &device, device.is_caller);
+    if (end.why == Ending::kNoMemory) control.stop(end.why);  // where it was the arena's
+    if (end.why == Ending::kFailed)
+      run->stop(Stop::kRaised, device.number, -1, nullptr, {std::move(end.said), {}, {}});
+    else
+      run->stop_by_control(device);
+    run->finish(device, end.why == Ending::kNone);
   });
   if (well) {
     give_back(std::move(run));
@@ -76,6 +79,8 @@ PlainEnd DeviceProgram::run_plain(const PlainCode& code, std::vector<std::vector
   }
   const Stop::Kind kind = run->why().kind;
   if (kind == Stop::kLimits || kind == Stop::kInterrupted) return {control.end().why, ""};
+  if (kind == Stop::kRaised)
+    return {Ending::kFailed, run->why().said.summary + "\n  on device " + std::to_string(run->why().device)};
   return {Ending::kDevices, run->error_text(code.name)};
 }
 

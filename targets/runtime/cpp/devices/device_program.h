@@ -16,12 +16,6 @@ namespace stablexla {
 
 class DeviceRun;
 
-// How a run without Python ended before its time: kDevices where `said` has the reason.
-struct PlainEnd {
-  Ending why = Ending::kNone;
-  std::string said;
-};
-
 class DeviceProgram {
  public:
   // From the compiler's configurations of the collectives. All devices are in this process at first. Throws

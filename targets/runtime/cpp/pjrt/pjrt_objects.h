@@ -300,6 +300,9 @@ struct Host {
   std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO
   // Finds these two where they are not known yet; nothing where there is no compiler.
   std::function<void(Host&)> find_versions = [](Host&) {};
+  // Of the extension for XLA's foreign function interface, which is there where these are.
+  std::function<PJRT_Error*(PJRT_FFI_Register_Handler_Args&)> add_handler;
+  std::function<void(PJRT_FFI_Type_Register_Args&)> add_type;
 };
 
 const PJRT_Api* make_table(Host host);

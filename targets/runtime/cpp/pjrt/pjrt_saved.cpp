@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "container.h"
+#include "ffi_call.h"
 #include "plain_run.h"
 #include "pjrt_code.h"
 #include "pjrt_messages.h"
@@ -47,13 +48,6 @@ Array array_of(const std::string& text) {
   return made;
 }
 
-std::string bytes_of(const std::string& hexadecimal) {
-  std::string made;
-  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2)
-    made += static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16));
-  return made;
-}
-
 class SavedProgram final : public PJRT_Executable {
  public:
   SavedProgram(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& given, bool own)
@@ -77,13 +71,14 @@ class SavedProgram final : public PJRT_Executable {
     arena_bytes = static_cast<std::int64_t>(plain_.arena_bytes);
     take_constants(file.sections.at("constants"), function["constants"]);
     take_devices(description);
+    take_calls(function["host_calls"]);
     const std::string_view source = file.sections.at("source");
     has_source_ = !source.empty();
     if (num_partitions == 1) text = source;  // that of a partition is another one
     const Json* plain = description.find("pjrt");
     fingerprint = plain != nullptr ? (*plain)["fingerprint"].text() : std::to_string(std::hash<std::string_view>()(source));
     read_interface(description, plain);
-    place_on(client, !given.empty() || plain == nullptr ? given : bytes_of((*plain)["options"].text()));
+    place_on(client, !given.empty() || plain == nullptr ? given : (*plain)["options"].bytes());
     lay_out();
   }
 
@@ -108,19 +103,27 @@ class SavedProgram final : public PJRT_Executable {
 
  private:
   static void check(const Json& description) {
-    const Json& function = description["function"];
-    if (!function["host_calls"].is_null() && !function["host_calls"].list().empty()) {
-      std::string names;
-      for (const Json& call : function["host_calls"].list()) {
-        const Json* target = call.find("target");
-        names += (names.empty() ? "" : ", ") + (target != nullptr ? target->text() : call["call"].text());
-      }
-      throw Refused(kUnimplemented, "it calls functions of Python's: " + names);
-    }
     for (const char* side : {"dynamic_parameters", "dynamic_results"})
       for (const Json& dimensions : description[side].list())
         if (!dimensions.list().empty())
           throw Refused(kUnimplemented, "it has dimensions with sizes at run time, for which PJRT has no arguments");
+  }
+
+  // Calls of handlers are bound to those that are registered now.
+  void take_calls(const Json& calls) {
+    if (calls.is_null()) return;
+    std::string names;
+    for (const Json& call : calls.list()) {
+      const Json* target = call.find("target");
+      const Json* form = call.find("form");
+      ffi::Handler* handler = form != nullptr && target != nullptr ? find_handler(target->text()) : nullptr;
+      if (handler != nullptr)
+        plain_.calls.push_back(std::make_shared<FfiCall>(target->text(), FfiStages{nullptr, nullptr, nullptr, handler}, *form));
+      else
+        names += (names.empty() ? "" : ", ") + (target != nullptr ? target->text() : call["call"].text()) +
+                 (form != nullptr ? ", a handler that PJRT_FFI_Register_Handler has not registered" : "");
+    }
+    if (!names.empty()) throw Refused(kUnimplemented, "it calls functions of Python's: " + names);
   }
 
   void take_constants(std::string_view section, const Json& sizes) {
@@ -209,7 +212,7 @@ class SavedProgram final : public PJRT_Executable {
     read_donated(*plain, given, made);
     const auto shardings = [plain](const char* side) {
       std::vector<std::string> found;
-      for (const Json& each : (*plain)[side].list()) found.push_back(bytes_of(each.text()));
+      for (const Json& each : (*plain)[side].list()) found.push_back(each.bytes());
       return Texts(std::move(found));
     };
     parameter_shardings = shardings("parameter_shardings");

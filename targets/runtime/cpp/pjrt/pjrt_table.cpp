@@ -434,6 +434,12 @@ void output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args)
 void context_create(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
 void context_destroy(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
 
+// ---- handlers of custom calls
+
+void ffi_type(PJRT_FFI_Type_Register_Args& args) { host.add_type(args); }
+PJRT_Error* ffi_handler(PJRT_FFI_Register_Handler_Args& args) { return host.add_handler(args); }
+PJRT_Error* ffi_user_data(Args&) { return error(kUnimplemented, "handlers get no data of a run's context"); }
+
 // ---- layouts
 
 PJRT_Error* buffer_memory_layout(PJRT_Buffer_GetMemoryLayout_Args& args) {
@@ -755,6 +761,13 @@ const PJRT_Api* make_table(Host given) {
   SLOT(PJRT_Executable_GetParameterLayouts, parameter_layouts)
 #undef SLOT
   table.extension_start = &layouts;
+  if (host.add_handler == nullptr) return &table;
+  static PJRT_FFI_Extension ffi{};
+  ffi.base = {sizeof ffi, kFfi, &layouts.base};
+  ffi.type_register = reinterpret_cast<void*>(&slot<PJRT_FFI_Type_Register_Args, ffi_type>);
+  ffi.user_data_add = reinterpret_cast<void*>(&slot<Args, ffi_user_data>);
+  ffi.register_handler = reinterpret_cast<void*>(&slot<PJRT_FFI_Register_Handler_Args, ffi_handler>);
+  table.extension_start = &ffi;
   return &table;
 }
 
