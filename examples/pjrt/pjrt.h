@@ -39,6 +39,12 @@ typedef struct {
   PJRT_Device* const* addressable_devices;
   size_t num_addressable_devices;
 } PJRT_Client_AddressableDevices_Args;
+typedef struct {
+  PJRT_BEGIN;
+  PJRT_LoadedExecutable* executable;
+  PJRT_Device* const* addressable_devices;
+  size_t num_addressable_devices;
+} PJRT_LoadedExecutable_AddressableDevices_Args;
 typedef struct { PJRT_BEGIN; char* code; size_t code_size; const char* format; size_t format_size; } PJRT_Program;
 typedef struct {
   PJRT_BEGIN;
@@ -137,6 +143,7 @@ enum {
   PJRT_Executable_NumOutputs = 44,
   PJRT_LoadedExecutable_Destroy = 50,
   PJRT_LoadedExecutable_GetExecutable = 51,
+  PJRT_LoadedExecutable_AddressableDevices = 52,
   PJRT_LoadedExecutable_Execute = 55,
   PJRT_Executable_DeserializeAndLoad = 56,
   PJRT_Buffer_Destroy = 58,

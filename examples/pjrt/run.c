@@ -4,7 +4,8 @@
      ./run $(python -m stablexla.pjrt --library) examples/mlp_jax.mlir 8x64 ...
 
    Arguments behind the file are the shapes of the program's f32 parameters; their elements are 0, 1, 2 ... divided by
-   their number. A file that ends in .sxe is one of `stablexla-compile`, and takes no Python. */
+   their number. A file that ends in .sxe is one of `stablexla-compile`, and takes no Python. One for several devices
+   runs on all of them, with the same arguments; STABLEXLA_NUM_DEVICES says how many there are. */
 #include "pjrt.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ARRAYS = 64, MOST_DIMENSIONS = 8 };
+enum { MOST_ARRAYS = 64, MOST_DIMENSIONS = 8, MOST_DEVICES = 64 };
 
 static const PJRT_Api* api;
 
@@ -83,6 +84,12 @@ static PJRT_LoadedExecutable* load(PJRT_Client* client, const char* path) {
   return made;
 }
 
+static void destroy(PJRT_Buffer* buffer) {
+  ARGS(PJRT_Buffer_Destroy_Args, args);
+  args.buffer = buffer;
+  call(PJRT_Buffer_Destroy, &args);
+}
+
 /* An array of a shape such as 2x3; "" is a scalar's. */
 static PJRT_Buffer* argument(PJRT_Client* client, PJRT_Device* device, const char* shape) {
   int64_t dims[MOST_DIMENSIONS], count = 1;
@@ -111,7 +118,7 @@ static PJRT_Buffer* argument(PJRT_Client* client, PJRT_Device* device, const cha
   return args.buffer;
 }
 
-static void print(size_t number, PJRT_Buffer* buffer) {
+static void print(size_t number, PJRT_Buffer* buffer) { /* and free it */
   ARGS(PJRT_Buffer_Dimensions_Args, shape);
   shape.buffer = buffer;
   call(PJRT_Buffer_Dimensions, &shape);
@@ -128,6 +135,7 @@ static void print(size_t number, PJRT_Buffer* buffer) {
   for (size_t i = 0; i < copy.dst_size / sizeof *data && i < 8; ++i) printf(" %g", data[i]);
   printf("\n");
   free(data);
+  destroy(buffer);
 }
 
 int main(int count, char** words) {
@@ -146,10 +154,10 @@ int main(int count, char** words) {
 
   ARGS(PJRT_Client_Create_Args, client);
   call(PJRT_Client_Create, &client);
-  ARGS(PJRT_Client_AddressableDevices_Args, devices);
-  devices.client = client.client;
-  call(PJRT_Client_AddressableDevices, &devices);
   PJRT_LoadedExecutable* program = load(client.client, words[2]);
+  ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, devices);
+  devices.executable = program;
+  call(PJRT_LoadedExecutable_AddressableDevices, &devices);
 
   ARGS(PJRT_LoadedExecutable_GetExecutable_Args, unloaded);
   unloaded.loaded_executable = program;
@@ -161,25 +169,29 @@ int main(int count, char** words) {
   executable.executable = unloaded.executable;
   call(PJRT_Executable_Destroy, &executable);
 
-  PJRT_Buffer *arguments[MOST_ARRAYS], *results[MOST_ARRAYS];
-  const size_t given = (size_t)count - 3;
-  for (size_t i = 0; i < given; ++i) arguments[i] = argument(client.client, devices.addressable_devices[0], words[3 + i]);
-  PJRT_Buffer* const* const lists[] = {arguments};
-  PJRT_Buffer** const made[] = {results};
-  if (outputs.num_outputs > MOST_ARRAYS) return 1;
+  static PJRT_Buffer *arguments[MOST_DEVICES][MOST_ARRAYS], *results[MOST_DEVICES][MOST_ARRAYS];
+  PJRT_Buffer* const* lists[MOST_DEVICES];
+  PJRT_Buffer** made[MOST_DEVICES];
+  const size_t given = (size_t)count - 3, num_devices = devices.num_addressable_devices;
+  if (outputs.num_outputs > MOST_ARRAYS || num_devices > MOST_DEVICES) return 1;
+  for (size_t d = 0; d < num_devices; ++d) {
+    for (size_t i = 0; i < given; ++i)
+      arguments[d][i] = argument(client.client, devices.addressable_devices[d], words[3 + i]);
+    lists[d] = arguments[d];
+    made[d] = results[d];
+  }
   ARGS(PJRT_LoadedExecutable_Execute_Args, run);
   run.executable = program;
   run.argument_lists = lists;
-  run.num_devices = 1;
+  run.num_devices = num_devices;
   run.num_args = given;
   run.output_lists = made;
   call(PJRT_LoadedExecutable_Execute, &run);
 
-  for (size_t i = 0; i < outputs.num_outputs; ++i) print(i, results[i]);
-  for (size_t i = 0; i < given + outputs.num_outputs; ++i) {
-    ARGS(PJRT_Buffer_Destroy_Args, gone);
-    gone.buffer = i < given ? arguments[i] : results[i - given];
-    call(PJRT_Buffer_Destroy, &gone);
+  for (size_t d = 0; d < num_devices; ++d) {
+    if (num_devices > 1) printf("device %zu\n", d);
+    for (size_t i = 0; i < outputs.num_outputs; ++i) print(i, results[d][i]);
+    for (size_t i = 0; i < given; ++i) destroy(arguments[d][i]);
   }
   ARGS(PJRT_LoadedExecutable_Destroy_Args, loaded);
   loaded.executable = program;

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import Any
 
@@ -17,6 +18,8 @@ _FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 STAGES = ("instantiate", "prepare", "initialize", "execute")
 TYPE = ("type_id", "type_info")
 TYPED_FFI = "API_VERSION_TYPED_FFI"
+_ELSEWHERE = 1
+"""In place of an address in another process."""
 
 
 def register_custom_call(name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL") -> None:
@@ -68,6 +71,20 @@ def unregister_custom_call(name: str) -> None:
         KeyError: there is none under that name.
     """
     del TARGETS[name]
+
+
+@contextmanager
+def handlers_elsewhere(names: Sequence[str]) -> Iterator[None]:
+    """Compile calls of handlers that another process has, by their names: here they are never called."""
+    others = {name: CustomCallTarget(name, stages=(0, 0, 0, _ELSEWHERE)) for name in names}
+    before = {name: TARGETS[name] for name in names if name in TARGETS}
+    TARGETS.update(others)
+    try:
+        yield
+    finally:
+        for name in names:
+            del TARGETS[name]
+        TARGETS.update(before)
 
 
 def _target(name: str, given: object, *, typed: bool) -> CustomCallTarget:

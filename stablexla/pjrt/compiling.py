@@ -68,6 +68,8 @@ FORMATS = ("mlir", "hlo", "hlo_with_config")
 """Formats of PJRT_Program: MLIR as text, bytecode or an artifact; an HloModuleProto, also with its configuration."""
 _SAVED = "pjrt"
 """What a saved program has beside an executable's contents."""
+_SHARDINGS = {"argument": "parameter_shardings", "result": "output_shardings"}
+_KEPT = "a program that JAX kept"
 
 
 class OptionError(StablexlaError):
@@ -76,6 +78,16 @@ class OptionError(StablexlaError):
 
 def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, Any]:
     """Compile a program for some of `count` devices, and describe it to the table.
+
+    Raises:
+        StablexlaError: it cannot be done.
+    """
+    executable, plain = compiled_for_others(code, form, options, count)
+    return _described(executable, _options(options, count), plain)
+
+
+def compiled_for_others(code: bytes, form: str, options: bytes, count: int) -> tuple[Executable, dict[str, Any]]:
+    """Compile a program, perhaps for devices of another process; return it with what an executable does not know.
 
     Raises:
         StablexlaError: it cannot be done.
@@ -110,7 +122,10 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
         "result_orders": orders[1],
         "fingerprint": hashlib.sha256(code + options).hexdigest(),
     }
-    return _described(executable, how, plain)
+    for what, known in (("argument", executable.input_shardings), ("result", executable.output_shardings)):
+        written = _shardings(plain, what, known, how.num_partitions)
+        plain[_SHARDINGS[what]] = [each.hex() for each in written]
+    return executable, plain
 
 
 def saved(executable: Executable, plain: dict[str, Any]) -> bytes:
@@ -130,15 +145,24 @@ def loaded(data: bytes, options: bytes, count: int) -> dict[str, Any]:
         LoadError: as `load_executable`; or it was not saved by `saved`.
         UnsupportedError: it is for more devices than there are.
     """
-    file = container.parse(data, "a program that JAX kept")
+    file = container.parse(data, _KEPT)
     plain = file.description.get(_SAVED)
     if plain is None:
-        raise LoadError("a program that JAX kept: it was not made by the plugin")
+        raise LoadError(f"{_KEPT}: it was not made by the plugin")
     how = _options(options or bytes.fromhex(plain["options"]), count)
-    return _described(executable_of(file, "a program that JAX kept"), how, plain)
+    return _described(executable_of(file, _KEPT), how, plain)
 
 
-def costs(executable: Executable, plain: dict[str, Any]) -> list[tuple[str, float]]:
+def loaded_for_others(data: bytes) -> Executable:
+    """Load a saved executable, perhaps for devices of another process.
+
+    Raises:
+        LoadError: as `load_executable`.
+    """
+    return executable_of(container.parse(data, _KEPT), _KEPT)
+
+
+def costs(executable: Executable) -> list[tuple[str, float]]:
     """Return flops of one call, and bytes that its kernels read and write; the program is compiled once more."""
     kernels = executable.explain().kernels
     moved = sum(len(kernel.calls) * (kernel.cost.read + kernel.cost.written) for kernel in kernels)
@@ -232,8 +256,7 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "code_bytes": _code_bytes(executable),
         "argument_layouts": minor_to_major(plain["argument_orders"]),
         "output_layouts": minor_to_major(plain["result_orders"]),
-        "parameter_shardings": _shardings(plain, "argument", executable.input_shardings, how.num_partitions),
-        "output_shardings": _shardings(plain, "result", executable.output_shardings, how.num_partitions),
+        **{name: [bytes.fromhex(each) for each in plain[name]] for name in _SHARDINGS.values()},
     }
 
 
@@ -255,8 +278,8 @@ def _runner(executable: Executable, how: Options) -> Callable[[list[list[Any]]],
     """
     from stablexla.pjrt.table import num_devices
 
-    processes = [device // num_devices() for device in how.devices]
     own = distributed.process_index()
+    processes = [device // num_devices() if distributed.process_count() > 1 else own for device in how.devices]
     if own not in processes:
         raise UnsupportedError(
             f"{executable.name}: process {own} has none of the devices {', '.join(map(str, how.devices))}; processes "

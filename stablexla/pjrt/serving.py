@@ -9,6 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from stablexla.compiling.custom_calls import handlers_elsewhere
 from stablexla.pjrt import compiling
 from stablexla.pjrt.table import failure_of, stablehlo_versions
 from stablexla.processes import wire
@@ -29,9 +30,10 @@ def main() -> None:
 def answer(link: socket.socket, request: Message) -> None:
     """Answer a question of `pjrt_worker.cpp`; an error is its code and message."""
     ends = list(accumulate(request.values["sizes"]))
-    parts = [request.data[end - size : end] for end, size in zip(ends, request.values["sizes"], strict=True)]
+    *parts, names = (request.data[end - size : end] for end, size in zip(ends, request.values["sizes"], strict=True))
     try:
-        values, data = _ANSWERS[request.values["what"]](parts, request.values["number"])
+        with handlers_elsewhere(names.decode().splitlines()):
+            values, data = _ANSWERS[request.values["what"]](parts, request.values["number"])
     except Exception as error:
         code, message = failure_of(error)
         wire.send(link, wire.ERROR, {"code": code, "message": message})
@@ -44,13 +46,15 @@ Answer = tuple[Mapping[str, Any], bytes]
 
 def _compiled(parts: Sequence[bytes], devices: int) -> Answer:
     code, form, options = parts
-    made = compiling.compiled(code, form.decode(), options, devices)
-    return {}, compiling.saved(made["executable"], made["plain"])
+    return {}, compiling.saved(*compiling.compiled_for_others(code, form.decode(), options, devices))
 
 
 def _costs(parts: Sequence[bytes], _: int) -> Answer:
-    made = compiling.loaded(parts[0], b"", 1)
-    return {"costs": dict(compiling.costs(made["executable"], made["plain"]))}, b""
+    return {"costs": dict(compiling.costs(compiling.loaded_for_others(parts[0])))}, b""
+
+
+def _partitioned(parts: Sequence[bytes], _: int) -> Answer:
+    return {}, compiling.partitioned(compiling.loaded_for_others(parts[0]))
 
 
 def _versions(_: Sequence[bytes], __: int) -> Answer:
@@ -58,4 +62,4 @@ def _versions(_: Sequence[bytes], __: int) -> Answer:
     return {"current": current, "minimum": minimum}, b""
 
 
-_ANSWERS = {"compiled": _compiled, "costs": _costs, "versions": _versions}
+_ANSWERS = {"compiled": _compiled, "costs": _costs, "partitioned": _partitioned, "versions": _versions}

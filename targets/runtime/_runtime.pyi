@@ -200,14 +200,7 @@ class ObjectCode:
     def size(self) -> int: ...
 
 class FfiCall:
-    def __init__(
-        self,
-        name: str,
-        stages: Sequence[int],
-        inputs: Sequence[tuple[int, Sequence[int]]],
-        outputs: Sequence[tuple[int, Sequence[int]]],
-        attributes: Sequence[tuple[str, int, int, int, object]],
-    ) -> None: ...
+    def __init__(self, name: str, stages: Sequence[int], form: str) -> None: ...
     @property
     def name(self) -> str: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,9 @@ NUMBERS = {
     "f8e8m0fnu": 33,
 }
 
+FORM = "form"
+"""Key of a call's form in its description, where the call can be made without MLIR."""
+
 Row = tuple[str, int, int, int, object]
 
 
@@ -62,13 +66,25 @@ def ffi_call(target: CustomCallTarget, call: Mapping[str, Any]) -> FfiCall:
     Raises:
         CompileError: the handler refuses, or cannot be handed an attribute.
     """
+    form = json.dumps(with_form(call)[FORM])
+    try:
+        return FfiCall(target.name, target.stages, form)
+    except RuntimeError as error:
+        raise CompileError(f"custom call {target.name!r} refuses to be instantiated: {error}") from None
+
+
+def with_form(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the form to the description of a call: element types and extents of its arrays, its attributes as bytes.
+
+    Raises:
+        CompileError: a handler cannot be handed an attribute.
+    """
+    if FORM in call:
+        return call
     attributes = hlo_ir.Attribute.parse(call["keywords"], stablehlo_context())
     rows = _rows({named.name: named.attr for named in hlo_ir.DictAttr(attributes)})
     inputs, outputs = ([_form(text) for text in side] for side in call["shapes"])
-    try:
-        return FfiCall(target.name, target.stages, inputs, outputs, rows)
-    except RuntimeError as error:
-        raise CompileError(f"custom call {target.name!r} refuses to be instantiated: {error}") from None
+    return {**call, FORM: {"inputs": inputs, "outputs": outputs, "attributes": rows}}
 
 
 def _form(text: str) -> tuple[int, tuple[int, ...]]:
@@ -87,7 +103,7 @@ def _row(name: str, attribute: Any) -> Row:
     if isinstance(attribute, hlo_ir.ArrayAttr):
         return name, DICTIONARY, 0, 0, _rows({str(i): each for i, each in enumerate(attribute)})
     if isinstance(attribute, hlo_ir.StringAttr | hlo_ir.FlatSymbolRefAttr):
-        return name, STRING, 0, 0, attribute.value.encode()
+        return name, STRING, 0, 0, attribute.value.encode().hex()
     if isinstance(attribute, hlo_ir.UnitAttr):
         return _scalar(name, "i1", True)
     if isinstance(attribute, hlo_ir.BoolAttr):
@@ -119,8 +135,8 @@ def _scalar(name: str, element: str, value: object) -> Row:
     known = BY_MLIR.get(element)
     if known is None or known.name not in NUMBERS:
         raise CompileError(f"custom_call: handlers cannot be given the attribute {name} of type {element}")
-    return name, SCALAR, NUMBERS[known.name], 1, np.array(value, known.dtype).tobytes()
+    return name, SCALAR, NUMBERS[known.name], 1, np.array(value, known.dtype).tobytes().hex()
 
 
 def _array(name: str, element: str, values: Any) -> Row:
-    return name, ARRAY, NUMBERS[BY_MLIR[element].name], int(values.size), np.ascontiguousarray(values).tobytes()
+    return name, ARRAY, NUMBERS[BY_MLIR[element].name], int(values.size), np.ascontiguousarray(values).tobytes().hex()

@@ -51,6 +51,14 @@ class Host:
         self._feeds_out = any(call["call"] == "outfeed" for call in calls)
         self.callbacks = [self._callback(call) for call in calls]
 
+    def described(self) -> list[Call]:
+        """Return the calls for another process, which may have no MLIR."""
+        if not any(call["call"] == "ffi" for call in self.calls):
+            return list(self.calls)
+        from stablexla.targets.runtime.ffi import with_form
+
+        return [with_form(call) if call["call"] == "ffi" else call for call in self.calls]
+
     # ---- the caller's side -----------------------------------------------------------------------------------------
 
     def put(self, value: object, channel: int | None = None, device: int = 0) -> None:

@@ -98,7 +98,7 @@ def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any]
         "flush_denormals": function.flush_denormals,
         "places": sorted(function.places.items()),
         "constants": [constant.nbytes for constant in constants],
-        "host_calls": None if host is None else list(host.calls),
+        "host_calls": None if host is None else host.described(),
         "num_devices": function.num_devices,
         "collectives": list(function.collectives),
     }

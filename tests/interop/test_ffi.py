@@ -24,6 +24,7 @@ import stablexla as sx
 from stablexla.interop.jax import use_ffi_targets
 from tests.comparison import assert_same
 from tests.interop.jax_programs import compiled, random_array
+from tests.pjrt_library import address_in_library
 
 pytestmark = pytest.mark.usefixtures("wide_numbers")
 
@@ -64,13 +65,17 @@ SCALED = sx.Shape.tuple((sx.f32[2, 3], sx.s64[4]))
 ATTRIBUTES = '{scale = 2.0 : f32, offsets = array<i64: 1, 2>, mode = "plain", loud = true}'
 
 
-def scaled(attributes: str = ATTRIBUTES) -> sx.Executable:
-    return sx.compile(f"""
+def text_of_scaled(target: str = "scaled", attributes: str = ATTRIBUTES) -> str:
+    return f"""
       func.func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<4xi64>) {{
-        %r:2 = stablehlo.custom_call @scaled(%x) {{api_version = 4 : i32, backend_config = {attributes}}}
+        %r:2 = stablehlo.custom_call @{target}(%x) {{api_version = 4 : i32, backend_config = {attributes}}}
           : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<4xi64>)
         return %r#0, %r#1 : tensor<2x3xf32>, tensor<4xi64>
-      }}""")
+      }}"""
+
+
+def scaled(attributes: str = ATTRIBUTES) -> sx.Executable:
+    return sx.compile(text_of_scaled(attributes=attributes))
 
 
 @pytest.mark.parametrize("form", ["pointer", "integer", "capsule", "stages"])
@@ -303,3 +308,100 @@ def test_saved_and_compiled_in_another_process(handlers: ctypes.CDLL, tmp_path: 
     sx.register_custom_call("scaled", lambda x: x)
     with pytest.raises(sx.LoadError, match="'scaled', for which a handler of XLA's foreign function interface must be"):
         sx.load_executable(tmp_path / "scaled.sxe")
+
+
+# ---- handlers of programs in other languages, in libstablexla_pjrt.so
+
+
+class Library:
+    """The table, and its extension for handlers."""
+
+    def __init__(self) -> None:
+        self.pjrt = pytest.importorskip("tests.targets.runtime.test_pjrt_table")
+        self.abi = self.pjrt.abi
+        self.table = self.pjrt.client_of(self.pjrt.Table(address_in_library()))
+        place = self.table.api.extension_start
+        while (base := self.abi.PJRT_Extension_Base.from_address(place)).type != self.abi.PJRT_Extension_Type_FFI:
+            place = base.next
+        self.extension = self.abi.PJRT_FFI_Extension.from_address(place)
+
+    def call(self, function: int, args: Any) -> Any:
+        args.struct_size = ctypes.sizeof(args)
+        error = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(function)(ctypes.addressof(args))
+        return self.table.table._read(error) if error else None
+
+    def register(self, name: str, handler: Any, platform: bytes = b"cpu") -> Any:
+        args, texts = self.abi.PJRT_FFI_Register_Handler_Args(), [name.encode(), platform]
+        buffers = [ctypes.create_string_buffer(text, len(text)) for text in texts]
+        args.target_name, args.platform_name = map(ctypes.addressof, buffers)
+        args.target_name_size, args.platform_name_size = map(len, texts)
+        args.handler = ctypes.cast(handler, ctypes.c_void_p)
+        return self.call(self.extension.register_handler, args)
+
+    def run(self, executable: Any, devices: int = 1) -> Any:
+        rows = [[self.pjrt.put(self.table, X, device=device).buffer] for device in range(devices)]
+        made = self.pjrt.execute_all(self.table, executable, rows, 2)
+        if isinstance(made, tuple):
+            return made
+        read = [(self.pjrt.get(self.table, y, X.shape), self.pjrt.get(self.table, told, (8,))) for y, told in made]
+        return [(y, told.view(np.int64).tolist()) for y, told in read]
+
+
+def test_handlers_that_are_registered_with_the_pjrt_library(handlers: ctypes.CDLL) -> None:
+    """In programs that it compiles, on one device and several, in saved ones, and in those that fail."""
+    library = Library()
+    table, pjrt = library.table, library.pjrt
+    assert library.register("scaled_here", handlers.scaled) is None
+    for devices in (1, 2):
+        made = pjrt.program(table, text_of_scaled("scaled_here"), pjrt.options_for(devices, 1)).executable
+        for executable in (made, pjrt.saved_again(table, made)):
+            for y, told in library.run(executable, devices):
+                assert_same(y, 2 * X + 3)
+                assert told == [2, 2, 5, 1]
+        fails = text_of_scaled("scaled_here", ATTRIBUTES.replace("plain", "fail"))
+        unloaded = table.call("LoadedExecutable_GetExecutable", loaded_executable=made).executable
+        assert table.call("Executable_GetCostAnalysis", executable=unloaded).num_properties == 2
+        code, said = library.run(pjrt.program(table, fails, pjrt.options_for(devices, 1)).executable, devices)
+        assert code == 13
+        assert re.fullmatch(r"main: custom call 'scaled_here' failed: mode is fail(\n  on device [01])?", said)
+        assert ("on device" in said) == (devices > 1)
+
+
+def test_handlers_that_the_pjrt_library_does_not_have(handlers: ctypes.CDLL, tmp_path: Path) -> None:
+    library = Library()
+    table, pjrt = library.table, library.pjrt
+    code, said = pjrt.program(table, text_of_scaled("never_registered"))
+    assert (code, "there is no target 'never_registered'" in said) == (13, True)
+    said = "the handler elsewhere is for the platform CUDA, and this one is cpu"
+    assert library.register("elsewhere", handlers.scaled, b"CUDA") == (12, said)
+    assert library.register("", handlers.scaled)[0] == 3
+    sx.register_custom_call("saved_by_python", handlers.scaled, api_version=TYPED_FFI)
+    sx.compile(text_of_scaled("saved_by_python")).save(tmp_path / "scaled.sxe")
+    data = (tmp_path / "scaled.sxe").read_bytes()
+    given = ctypes.create_string_buffer(data, len(data))
+    values = {"serialized_executable": ctypes.addressof(given), "serialized_executable_size": len(data)}
+    code, said = table.call("Executable_DeserializeAndLoad", client=table.client, **values)
+    assert (code, said) == (
+        12,
+        "a saved program cannot run here: it calls functions of Python's: saved_by_python, a handler that "
+        "PJRT_FFI_Register_Handler has not registered",
+    )
+    library.register("saved_by_python", handlers.scaled)
+    loaded = table.call("Executable_DeserializeAndLoad", client=table.client, **values).loaded_executable
+    ((y, told),) = library.run(loaded)
+    assert_same(y, 2 * X + 3)
+    assert told == [2, 2, 5, 1]
+
+
+def test_types_of_handlers_in_the_pjrt_library() -> None:
+    library = Library()
+    numbers = []
+    for name in (b"one", b"two", b"one"):
+        text, info = ctypes.create_string_buffer(name, len(name)), library.abi.PJRT_FFI_Type_Info()
+        args = library.abi.PJRT_FFI_Type_Register_Args()
+        args.type_name, args.type_name_size, args.type_info = ctypes.addressof(text), 3, ctypes.addressof(info)
+        assert library.call(library.extension.type_register, args) is None
+        numbers.append(args.type_id)
+    assert numbers[0] == numbers[2] != numbers[1] > 0
+    refused = library.call(library.extension.user_data_add, library.abi.PJRT_FFI_UserData_Add_Args())
+    assert refused == (12, "handlers get no data of a run's context")

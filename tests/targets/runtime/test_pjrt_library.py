@@ -111,8 +111,7 @@ import sys
 sys.modules["jax"] = None
 import stablexla.pjrt.serving
 from stablexla.pjrt import compiling
-made = compiling.compiled(open(sys.argv[1], "rb").read(), "mlir", b"", 1)
-print(len(compiling.saved(made["executable"], made["plain"])))
+print(len(compiling.saved(*compiling.compiled_for_others(open(sys.argv[1], "rb").read(), "mlir", b"", 1))))
 """
     done = subprocess.run([sys.executable, "-c", script, source], capture_output=True, text=True, timeout=60)
     assert int(done.stdout) > 0, done.stderr
@@ -121,6 +120,24 @@ print(len(compiling.saved(made["executable"], made["plain"])))
 def test_saved_programs_take_no_python(example: Path, saved: Path) -> None:
     done = run(example, saved, "2x3", **NO_PYTHON)
     assert (done.stdout, done.stderr, done.returncode) == (DOUBLED, "", 0)
+
+
+def test_saved_programs_of_several_devices_take_no_python(example: Path, tmp_path: Path) -> None:
+    b = sx.XlaBuilder("sums")
+    x = b.parameter(0, sx.f32[4], "x") + sx.convert_element_type(b.replica_id(), "f32")
+    computation = b.build(sx.tuple([sx.all_reduce(x, sx.add), x]))
+    sx.compile(computation, num_replicas=3).save(tmp_path / "sums.sxe")
+    done = run(example, tmp_path / "sums.sxe", "4", **NO_PYTHON, STABLEXLA_NUM_DEVICES="4")
+    rows = "".join(
+        f"device {d}\nresult 0: f32[4] 3 3.75 4.5 5.25\nresult 1: f32[4] {d} {d}.25 {d}.5 {d}.75\n" for d in range(3)
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (rows, "", 0)
+    done = run(example, tmp_path / "sums.sxe", "4", **NO_PYTHON, STABLEXLA_NUM_DEVICES="2")
+    assert (done.stderr, done.returncode) == (
+        "error: a saved program cannot run here: it is for device 2, where there are 2; STABLEXLA_NUM_DEVICES says how "
+        "many\n",
+        1,
+    )
 
 
 @pytest.mark.skipif(shutil.which("rustc") is None, reason="no rustc")
@@ -216,7 +233,9 @@ CALL = {"call": "function", "target": "mine"}
             {"features": ["avx1024"]},
             "it was compiled for a processor with avx1024, which this one does not have",
         ),
-        ({}, {"num_devices": 2}, "it runs on 2 devices, which only Python's plugin has"),
+        ({}, {"num_devices": 2}, "its devices are not as many as its replicas and partitions"),
+        ({"num_replicas": 2}, {"num_devices": 2}, "it is for device 1, where there are 1; STABLEXLA_NUM_DEVICES says"),
+        ({"num_replicas": 2}, {"num_devices": 2, "collectives": [{"op": "sum"}]}, "there is no collective sum"),
         ({}, {"host_calls": [CALL]}, "it calls functions of Python's: mine"),
         ({"dynamic_parameters": [[0]]}, {}, "it has dimensions with sizes at run time"),
         ({"parameters": ["f33[2]"]}, {}, "no type of an array: f33[2]"),
@@ -292,16 +311,10 @@ def test_questions_after_the_compiler_has_ended(tmp_path: Path, source: Path) ->
     script = """
 import os, signal
 from pathlib import Path
-from tests.targets.runtime.test_pjrt_table import DOUBLE, INVALID_ARGUMENT, Table, X, execute, get, program, put
+from tests.targets.runtime.test_pjrt_table import DOUBLE, Table, X, client_of, execute, get, program, put
 from tests.pjrt_library import address_in_library
-from types import SimpleNamespace
-import ctypes, time
 import numpy as np
-made = Table(address_in_library())
-client = made.call("Client_Create").client
-devices = made.call("Client_Devices", client=client)
-device = ctypes.cast(devices.devices, ctypes.POINTER(ctypes.c_void_p))[0]
-table = SimpleNamespace(call=made.call, client=client, device=device)
+table = client_of(Table(address_in_library()))
 def double():
     built = program(table, DOUBLE)
     if isinstance(built, tuple):

@@ -6,13 +6,16 @@ Python's table and that of the shared library are called by the same tests.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import stablexla as sx
+from stablexla.interop.encodings.protobuf import BYTES, VARINT, Field, encode, packed
 from stablexla.pjrt.compiling import NUMBERS
 from stablexla.pjrt.table import _answer as answer
 from stablexla.targets.runtime._runtime import pjrt_table
@@ -57,12 +60,26 @@ def table(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
         address = pointer_of(pjrt_table(answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True), b"pjrt_c_api")
     else:
         address = address_in_library()
-    made = Table(address)
-    client = made.call("Client_Create").client
-    devices = made.call("Client_Devices", client=client)
-    first = ctypes.cast(devices.devices, ctypes.POINTER(ctypes.c_void_p))[0]
-    yield SimpleNamespace(call=made.call, client=client, device=first, api=made.api, count=devices.num_devices)
-    made.call("Client_Destroy", client=client)
+    made = client_of(Table(address))
+    yield made
+    made.call("Client_Destroy", client=made.client)
+
+
+def client_of(table: Any, **options: int) -> Any:
+    """A client with these options, and its devices, of which arrays are put on the first."""
+    names = [ctypes.create_string_buffer(name.encode(), len(name)) for name in options]
+    given = (abi.PJRT_NamedValue * len(options))()
+    for one, name, value in zip(given, names, options.values(), strict=True):
+        one.struct_size, one.type, one.int64_value = ctypes.sizeof(one), abi.PJRT_NamedValue_kInt64, value
+        one.name, one.name_size = ctypes.addressof(name), len(name)
+    made = table.call("Client_Create", create_options=ctypes.addressof(given), num_options=len(options))
+    if isinstance(made, tuple):
+        return made
+    found = table.call("Client_Devices", client=made.client)
+    devices = ctypes.cast(found.devices, ctypes.POINTER(ctypes.c_void_p))[: found.num_devices]
+    return SimpleNamespace(
+        table=table, call=table.call, api=table.api, client=made.client, devices=devices, device=devices[0]
+    )
 
 
 def layout_of(*minor_to_major: int, tiles: int = 0) -> Any:
@@ -73,7 +90,7 @@ def layout_of(*minor_to_major: int, tiles: int = 0) -> Any:
     return layout
 
 
-def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0, layout: Any = None) -> Any:
+def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0, layout: Any = None, device: int = 0) -> Any:
     dims = (ctypes.c_int64 * array.ndim)(*array.shape)
     strides = (ctypes.c_int64 * array.ndim)(*array.strides)
     return table.call(
@@ -86,13 +103,33 @@ def put(table: Any, array: np.ndarray[Any, Any], semantics: int = 0, layout: Any
         byte_strides=ctypes.addressof(strides),
         num_byte_strides=array.ndim,
         host_buffer_semantics=semantics,
-        device=table.device,
+        device=table.devices[device],
         device_layout=None if layout is None else ctypes.addressof(layout),
     )
 
 
-def program(table: Any, text: str) -> Any:
-    return compile_by(table, text, "Client_Compile", client=table.client)
+def program(table: Any, text: str, options: bytes = b"") -> Any:
+    given = ctypes.create_string_buffer(options, len(options))
+    place = ctypes.addressof(given)
+    values = {"client": table.client, "compile_options": place, "compile_options_size": len(options)}
+    return compile_by(table, text, "Client_Compile", **values)
+
+
+def options_for(replicas: int, partitions: int, devices: Sequence[int] = ()) -> bytes:
+    """A CompileOptionsProto, with a DeviceAssignmentProto if devices are given."""
+    build = field(4, replicas) + field(5, partitions)
+    if devices:
+        build += field(9, assignment_of(replicas, partitions, devices))
+    return field(3, build)
+
+
+def assignment_of(replicas: int, partitions: int, devices: Sequence[int]) -> bytes:
+    rows = [devices[partition::partitions] for partition in range(partitions)]
+    return field(1, replicas) + field(2, partitions) + b"".join(field(3, field(1, packed(row))) for row in rows)
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    return encode([Field(number, BYTES if isinstance(value, bytes) else VARINT, value)])
 
 
 def compiled_for(table: Any, described: Any, text: str) -> Any:
@@ -110,18 +147,33 @@ def compile_by(table: Any, text: str, name: str, **values: Any) -> Any:
 
 
 def execute(table: Any, executable: Any, *buffers: Any) -> Any:
-    row = (ctypes.c_void_p * len(buffers))(*buffers)
-    rows, results = (ctypes.c_void_p * 1)(ctypes.addressof(row)), (ctypes.c_void_p * 1)()
-    outputs = (ctypes.c_void_p * 1)(ctypes.addressof(results))
+    done = execute_all(table, executable, [buffers])
+    return done if isinstance(done, tuple) else done[0][0]
+
+
+def execute_all(table: Any, executable: Any, rows: Sequence[Sequence[Any]], outputs: int = 1, launch: int = 0) -> Any:
+    """Run a program on the arguments of each device; an error, or the results of each."""
+    options = abi.PJRT_ExecuteOptions()
+    options.struct_size, options.launch_id = ctypes.sizeof(options), launch
+    pointers = ctypes.c_void_p * len(rows)
+    given = [(ctypes.c_void_p * len(row))(*row) for row in rows]
+    made = [(ctypes.c_void_p * outputs)() for _ in rows]
+    lists, results, events = pointers(*map(ctypes.addressof, given)), pointers(*map(ctypes.addressof, made)), pointers()
     done = table.call(
         "LoadedExecutable_Execute",
         executable=executable,
-        argument_lists=ctypes.addressof(rows),
-        num_devices=1,
-        num_args=len(buffers),
-        output_lists=ctypes.addressof(outputs),
+        options=ctypes.addressof(options),
+        argument_lists=ctypes.addressof(lists),
+        num_devices=len(rows),
+        num_args=len(rows[0]),
+        output_lists=ctypes.addressof(results),
+        device_complete_events=ctypes.addressof(events),
     )
-    return done if isinstance(done, tuple) else results[0]
+    if isinstance(done, tuple):
+        return done
+    for event in events:
+        table.call("Event_Destroy", event=event)
+    return [list(row) for row in made]
 
 
 def get(table: Any, buffer: Any, shape: tuple[int, ...], layout: Any = None) -> Any:
@@ -142,7 +194,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def test_a_program_from_end_to_end(table: Any) -> None:
-    assert table.count == 2
+    assert len(table.devices) == 2
     given = put(table, X)
     made = program(table, DOUBLE)
     result = execute(table, made.executable, given.buffer)
@@ -409,3 +461,269 @@ def test_functions_that_are_not_there_say_so(table: Any) -> None:
 def test_every_slot_is_filled(table: Any) -> None:
     assert all(getattr(table.api, name) for name in abi.FUNCTIONS)
     assert (table.api.pjrt_api_version.major_version, table.api.pjrt_api_version.minor_version) == (0, 104)
+
+
+# ---- several devices
+
+
+@pytest.fixture
+def four(table: Any) -> Iterator[Any]:
+    made = client_of(table.table, num_devices=4)
+    yield made
+    table.call("Client_Destroy", client=made.client)
+
+
+def put_rows(table: Any, rows: np.ndarray[Any, Any]) -> list[list[Any]]:
+    """An array on each device."""
+    made = [put(table, row, device=device) for device, row in enumerate(rows)]
+    for each in made:
+        table.call("Event_Destroy", event=each.done_with_host_buffer)
+    return [[each.buffer] for each in made]
+
+
+def device_of(table: Any, buffer: Any) -> int:
+    return table.devices.index(table.call("Buffer_Device", buffer=buffer).device)
+
+
+def collectives() -> str:
+    """All of them, of an array of each device, and the numbers of the device."""
+    b = sx.XlaBuilder("collectives")
+    x = b.parameter(0, sx.f32[4, 8], "x")
+    numbers = [sx.convert_element_type(each, "f32") for each in (b.replica_id(), b.partition_id())]
+    results = [
+        sx.all_reduce(x, sx.add),
+        sx.all_gather(x, 1, 4),
+        sx.reduce_scatter(x, sx.add, 0, 4),
+        sx.all_to_all(x, 1, 0, 4),
+        sx.collective_permute(x, ((0, 1), (1, 2), (2, 0))),
+        sx.all_reduce(x, sx.max, ((0, 2), (3, 1))),
+    ]
+    return str(b.build(sx.tuple([*results, *numbers])))
+
+
+ROWS = np.arange(4 * 4 * 8, dtype=np.float32).reshape(4, 4, 8)
+
+
+def collected(d: int) -> list[Any]:
+    """What device d has of them."""
+    groups = {0: (0, 2), 1: (3, 1), 2: (0, 2), 3: (3, 1)}
+    return [
+        ROWS.sum(0),
+        np.concatenate(ROWS, 1),
+        ROWS.sum(0)[d : d + 1],
+        np.concatenate([row[:, 2 * d : 2 * d + 2] for row in ROWS], 0),
+        {0: ROWS[2], 1: ROWS[0], 2: ROWS[1], 3: 0 * ROWS[3]}[d],
+        ROWS[list(groups[d])].max(0),
+        np.float32(d),
+        np.float32(0),
+    ]
+
+
+def saved_again(table: Any, executable: Any) -> Any:
+    """Serialize a program and load it."""
+    unloaded = table.call("LoadedExecutable_GetExecutable", loaded_executable=executable).executable
+    saved = table.call("Executable_Serialize", executable=unloaded)
+    bytes_of = {
+        "serialized_executable": saved.serialized_bytes,
+        "serialized_executable_size": saved.serialized_bytes_size,
+    }
+    made = table.call("Executable_DeserializeAndLoad", client=table.client, **bytes_of)
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(saved.serialized_executable_deleter)
+    free(saved.serialized_executable)
+    table.call("Executable_Destroy", executable=unloaded)
+    return made.loaded_executable
+
+
+def test_collectives_of_replicas(four: Any) -> None:
+    compiled = program(four, collectives(), options_for(4, 1)).executable
+    for executable in (compiled, saved_again(four, compiled)):
+        for launch in (0, 7):
+            made = execute_all(four, executable, put_rows(four, ROWS), 8, launch)
+            for d, results in enumerate(made):
+                for result, wanted in zip(results, collected(d), strict=True):
+                    np.testing.assert_array_equal(get(four, result, np.shape(wanted)), wanted)
+                    assert device_of(four, result) == d
+
+
+GSPMD = """module attributes {mhlo.num_partitions = 4 : i32} {
+  func.func public @main(%x: tensor<8x6xf32> {mhlo.sharding = "{devices=[2,2]<=[4]}"})
+    -> (tensor<6xf32> {mhlo.sharding = "{devices=[2,2]<=[2,2]T(1,0) last_tile_dim_replicate}"}) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+  return %0 : tensor<6xf32>
+} }"""
+SHARDY = """module attributes {mhlo.num_partitions = 4 : i32} { sdy.mesh @mesh = <["a"=2, "b"=2]>
+  func.func public @main(%x: tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {"b"}]>})
+      -> (tensor<6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}]>}) {
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+    return %0 : tensor<6xf32>
+  } }"""
+
+
+@pytest.mark.parametrize("text", [GSPMD, SHARDY], ids=["GSPMD", "Shardy"])
+def test_partitioned_programs_on_devices_in_any_order(four: Any, text: str) -> None:
+    order = [3, 1, 0, 2]
+    whole = np.arange(48, dtype=np.float32).reshape(8, 6)
+    parts = [np.ascontiguousarray(part) for half in np.split(whole, 2) for part in np.split(half, 2, 1)]
+    compiled = program(four, text, options_for(1, 4, order)).executable
+    rows = [[put(four, part, device=device).buffer] for device, part in zip(order, parts, strict=True)]
+    for executable in (compiled, saved_again(four, compiled)):
+        for partition, (result,) in enumerate(execute_all(four, executable, rows)):
+            np.testing.assert_array_equal(get(four, result, (3,)), np.split(whole.sum(0), 2)[partition % 2])
+            assert device_of(four, result) == order[partition]
+        assigned = four.call("LoadedExecutable_GetDeviceAssignment", executable=executable)
+        assert ctypes.string_at(assigned.serialized_bytes, assigned.serialized_bytes_size) == assignment_of(1, 4, order)
+        found = four.call("LoadedExecutable_AddressableDevices", executable=executable)
+        devices = ctypes.cast(found.addressable_devices, ctypes.POINTER(ctypes.c_void_p))[:4]
+        assert devices == [four.devices[device] for device in order]
+        numbers = four.call("LoadedExecutable_AddressableDeviceLogicalIds", executable=executable)
+        ids = ctypes.cast(numbers.addressable_device_logical_ids, ctypes.POINTER(ctypes.c_int))[:8]
+        assert (numbers.num_addressable_device_logical_ids, ids) == (4, [0, 0, 0, 1, 0, 2, 0, 3])
+        unloaded = four.call("LoadedExecutable_GetExecutable", loaded_executable=executable).executable
+        assert four.call("Executable_NumPartitions", executable=unloaded).num_partitions == 4
+        assert b"all_reduce" in program_text(four, unloaded)
+        four.call("Executable_Destroy", executable=unloaded)
+
+
+def program_text(table: Any, executable: Any) -> bytes:
+    args = abi.PJRT_Program()
+    args.struct_size = ctypes.sizeof(args)
+    table.call("Executable_OptimizedProgram", executable=executable, program=ctypes.addressof(args))
+    code = ctypes.create_string_buffer(args.code_size)
+    args.code = ctypes.addressof(code)
+    table.call("Executable_OptimizedProgram", executable=executable, program=ctypes.addressof(args))
+    return code.raw
+
+
+def test_replicas_of_partitions(four: Any) -> None:
+    """Their numbers, and the order of an assignment's rows: one for each partition."""
+    b = sx.XlaBuilder("numbers")
+    made = b.build(sx.tuple([sx.convert_element_type(each, "f32") for each in (b.replica_id(), b.partition_id())]))
+    order = [2, 0, 3, 1]
+    executable = program(four, str(made), options_for(2, 2, order)).executable
+    results = execute_all(four, executable, [[]] * 4, 2)
+    numbers = [tuple(float(get(four, each, ())) for each in row) for row in results]
+    assert numbers == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [device_of(four, row[0]) for row in results] == order
+
+
+def test_default_assignments(four: Any) -> None:
+    for replicas, partitions, size in ((2, 2, 4), (1, 3, 8)):
+        found = (ctypes.c_int * size)()
+        place = ctypes.addressof(found)
+        values = {"num_replicas": replicas, "num_partitions": partitions, "default_assignment_size": size}
+        four.call("Client_DefaultDeviceAssignment", client=four.client, default_assignment=place, **values)
+        assert list(found)[: replicas * partitions] == list(range(replicas * partitions))
+    values = {"num_replicas": 5, "num_partitions": 1, "default_assignment_size": size}
+    failure = four.call("Client_DefaultDeviceAssignment", client=four.client, default_assignment=place, **values)
+    assert failure == (INVALID_ARGUMENT, "5 devices are asked for, where there are 4")
+
+
+def test_numbers_of_devices_that_are_none(table: Any) -> None:
+    for name in ("num_devices", "cpu_device_count"):
+        for count in (0, -1, 1025):
+            said = f"the option {name} is a number of devices, from 1 to 1024"
+            assert client_of(table.table, **{name: count}) == (INVALID_ARGUMENT, said)
+        made = client_of(table.table, **{name: 3, "of_others": 9})
+        assert len(made.devices) == 3
+        table.call("Client_Destroy", client=made.client)
+    for options in (options_for(2, 1, [0, 2]), options_for(3, 1)):
+        code, said = program(table, DOUBLE, options)
+        assert code in (INVALID_ARGUMENT, UNIMPLEMENTED)
+        assert "where there are 2" in said
+
+
+REDUCED = """func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = "stablehlo.all_reduce"(%x) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}"""
+PRIVATE = REDUCED.replace("public @main", "private @reduced")
+DONATED_AND_REDUCED = (
+    """func.func public @main(%x: tensor<2x3xf32> {tf.aliasing_output = 0 : i32}, %y: tensor<2x3xf32>)
+    -> (tensor<2x3xf32>, tensor<2x3xf32>) {
+  %0 = stablehlo.add %x, %x : tensor<2x3xf32>
+  %1 = func.call @reduced(%y) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %0, %1 : tensor<2x3xf32>, tensor<2x3xf32>
+}
+"""
+    + PRIVATE
+)
+
+
+def test_donation_on_all_devices(table: Any) -> None:
+    executable = program(table, DONATED_AND_REDUCED, options_for(2, 1)).executable
+    given = put_rows(table, np.stack([X, 10 * X]))
+    places = [table.call("Buffer_UnsafePointer", buffer=row[0]).buffer_pointer for row in given]
+    for device, row in enumerate(given):
+        row.append(put(table, X, device=device).buffer)
+    made = execute_all(table, executable, given, 2)
+    for row, (doubled, reduced), place, factor in zip(given, made, places, (2, 20), strict=True):
+        assert [bool(table.call("Buffer_IsDeleted", buffer=each).is_deleted) for each in row] == [True, False]
+        assert table.call("Buffer_UnsafePointer", buffer=doubled).buffer_pointer == place
+        np.testing.assert_array_equal(get(table, doubled, (2, 3)), factor * X)
+        np.testing.assert_array_equal(get(table, reduced, (2, 3)), 2 * X)
+
+
+def test_copies_between_devices(four: Any) -> None:
+    given = put(four, X, device=1).buffer
+    copied = four.call("Buffer_CopyToDevice", buffer=given, dst_device=four.devices[3]).dst_buffer
+    four.call("Buffer_Destroy", buffer=given)
+    assert device_of(four, copied) == 3
+    np.testing.assert_array_equal(get(four, copied, (2, 3)), X)
+
+
+BRANCHES = (
+    """func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %id = stablehlo.replica_id : tensor<ui32>
+  %i = stablehlo.convert %id : (tensor<ui32>) -> tensor<i32>
+  %r = "stablehlo.case"(%i) ({
+    %y = func.call @reduced(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    stablehlo.return %y : tensor<2x3xf32>
+  }, {
+    stablehlo.return %x : tensor<2x3xf32>
+  }) : (tensor<i32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+"""
+    + PRIVATE
+)
+
+
+def test_a_device_that_never_comes(table: Any) -> None:
+    """The others are told at once, and the next run is a new one."""
+    failing = program(table, BRANCHES, options_for(2, 1)).executable
+    working = program(table, REDUCED, options_for(2, 1)).executable
+    for _ in range(3):
+        rows = put_rows(table, np.stack([X, X]))
+        code, said = execute_all(table, failing, rows)
+        assert code == 13
+        assert said.startswith("all_reduce: main: devices wait for others which do not come any more\n")
+        assert said.endswith("\n  group     devices 0, 1\n  arrived   device 0\n  device 1  has finished")
+        for (result,) in execute_all(table, working, rows):
+            np.testing.assert_array_equal(get(table, result, (2, 3)), 2 * X)
+
+
+def test_large_programs_run_later_and_several_at_once(table: Any) -> None:
+    """Those that take long go into the queue; threads of the caller may run one program at the same time."""
+    b = sx.XlaBuilder("steps")
+    x = b.parameter(0, sx.f32[512, 512], "x")
+    executable = program(table, str(b.build(sx.all_reduce(x, sx.add) * 0.5)), options_for(2, 1)).executable
+    array = np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+
+    def steps(factor: int) -> None:
+        rows = put_rows(table, np.stack([array * factor, array * 3 * factor]))
+        for _ in range(5):
+            rows = execute_all(table, executable, rows)
+        for (result,) in rows:
+            np.testing.assert_array_equal(get(table, result, array.shape), array * 2 * factor)
+
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(steps, factor) for factor in (1, 2, 4)]:
+            done.result()

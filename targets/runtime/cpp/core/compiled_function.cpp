@@ -45,6 +45,11 @@ GuardedEnd guarded_end_of(const std::string& word) {
   return word == "ends" ? GuardedEnd::kEnds : GuardedEnd::kStarts;
 }
 
+Json configs_of(nb::sequence configs) {
+  if (nb::len(configs) == 0) return Json::parse("[]");
+  return Json::parse(nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(nb::list(configs))));
+}
+
 PyArray_Descr* descr_of(const ArraySpec& spec) { return reinterpret_cast<PyArray_Descr*>(spec.dtype.ptr()); }
 
 bool same_shape(const ArraySpec& spec, PyArrayObject* array) {
@@ -208,7 +213,8 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
                                    std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
                                    nb::object host_, nb::sequence collectives_, int num_devices_,
                                    std::map<std::int64_t, std::string> places_, const std::string& guard)
-    : HostTable(std::move(host_), num_devices_),
+    : DeviceProgram(name_, configs_of(collectives_).list(), num_devices_),
+      HostTable(std::move(host_), num_devices_),
       name(std::move(name_)),
       entry(entry_),
       parameters(std::move(parameters_)),
@@ -217,6 +223,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       aliases(std::move(aliases_)),
       flush_denormals(flush_denormals_),
       keep_alive(std::move(keep_alive_)),
+      collective_configs(nb::list(collectives_)),
       places(std::move(places_)),
       guarded_end(guarded_end_of(guard)),
       hosted_(!host.is_none()),
@@ -233,7 +240,6 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
     taken[static_cast<std::size_t>(parameter)] = true;
   }
   count_fresh_bytes();
-  read_collectives(std::move(collectives_));
   if (guarded_end != GuardedEnd::kNone) watch_for_faults();
   try {
     take_constants(std::move(constants));
@@ -387,7 +393,7 @@ void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted, Gu
     FloatScope scope(program_float_state(flush_denormals));
     CalledRun control(released, raised);
     if (hosted != nullptr) {
-      hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released, control, true, guard);
+      hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released, control, guard);
     } else {
       jmp_buf way_out;
       InnermostScope here(&control, &way_out, true, guard);
@@ -506,13 +512,10 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   return made;
 }
 
-Ending CompiledFunction::run_plain(void* const* arguments, void* const* outputs, RunControl& control) const {
-  const std::size_t total = parameters.size() + constants_.size() + results.size() + 1;
-  Few<void*, 64> data(total);
-  void** next = std::copy_n(arguments, parameters.size(), data.data());
-  for (Block constant : constants_) *next++ = constant.data;
-  std::copy_n(outputs, results.size(), next);
-  return stablexla::run_plain(reinterpret_cast<Entry>(entry), flush_denormals, data.data(), total, arena_bytes, control);
+PlainCode CompiledFunction::plain_code() const {
+  PlainCode code{name, reinterpret_cast<Entry>(entry), flush_denormals, arena_bytes, {}, {}};
+  for (Block constant : constants_) code.constants.push_back(constant.data);
+  return code;
 }
 
 std::vector<nb::object> CompiledFunction::constants() const {

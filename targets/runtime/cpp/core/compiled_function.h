@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "array_spec.h"
-#include "collective.h"
+#include "device_program.h"
 #include "guard.h"
 #include "host_table.h"
 #include "memory_pool.h"
@@ -27,15 +27,12 @@ namespace nb = nanobind;
 void import_numpy();
 
 class Arena;
-class DeviceRun;
 class DeviceThreads;
 class HostedRun;
 class ReleasedGil;
 struct Device;
-struct Placement;
-struct RunKey;
 
-class CompiledFunction : public HostTable {
+class CompiledFunction : public DeviceProgram, public HostTable {
  public:
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
@@ -48,19 +45,13 @@ class CompiledFunction : public HostTable {
   // Returns one array for each result, new ones unless the caller donates: then a result may reuse the memory of its
   // argument in `aliases`. Throws nb::python_error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
-  // From now on each device is in that process; at first, all of them are in this one. `key` is another one for other
-  // devices of the same processes.
-  void place_in(const std::vector<int>& processes, std::uint64_t key);
-  // Tells the other processes that this one does not participate in the next run.
-  void refuse(const std::string& why) const;
   // The results of this process's devices, which run at once. `seconds` limits how long a device waits for others, less
   // than 0 for ever. Throws nb::python_error.
   std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, bool donate,
                                                           double seconds) const;
-  // Without Python: for one device and without host calls. Arguments and results are data pointers. Returns why it ended
-  // before its time: there is no memory, or the run that it is inside of is to end.
-  bool is_plain() const { return !is_special_; }
-  Ending run_plain(void* const* arguments, void* const* outputs, RunControl& control) const;
+  // Whether it runs without Python: without host calls, not under guard, and in this process alone.
+  bool is_plain() const { return !hosted_ && guarded_end == GuardedEnd::kNone && where().is_whole(); }
+  PlainCode plain_code() const;
   std::string repr() const;
   // The bytes of each constant, as the program sees them.
   std::vector<nb::object> constants() const;
@@ -73,8 +64,6 @@ class CompiledFunction : public HostTable {
   bool flush_denormals;
   nb::object keep_alive;
   nb::object collective_configs;  // as they were given
-  std::uint64_t source = 0;       // digest of the program, which all processes must have; 0 where none asked
-  std::vector<Collective> collectives;
   std::map<std::int64_t, std::string> places;  // where it can be stopped; none in programs that are too short for that
   GuardedEnd guarded_end;                      // kNone where its runs are not under guard
 
@@ -84,14 +73,11 @@ class CompiledFunction : public HostTable {
   std::vector<DeviceCall> prepare_all(const std::vector<nb::object>& arguments, const Placement& where,
                                       bool donate) const;
   void prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays, bool donate) const;
-  void place(DeviceCall& call, Device& device) const;
+  void place(DeviceCall& call) const;
   void run_device(DeviceCall& call, Device& device, ReleasedGil& gil, RunControl& control) const;
   bool run_all(DeviceRun& run, RunKey key, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds,
                RunEnd& end) const;
-  std::unique_ptr<DeviceRun> take_run(const Placement& where) const;
-  RunKey key() const;
   void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const;
-  void read_collectives(nb::sequence configs);
   void take_constants(nb::sequence constants);
   void release_constants();
   void count_fresh_bytes();
@@ -118,9 +104,6 @@ class CompiledFunction : public HostTable {
   std::size_t fresh_bytes_ = 0, donated_bytes_ = 0;  // blocks for a call's results and arena; of those that can alias
   bool hosted_ = false;
   bool is_special_ = false;  // not on the fast path
-  std::uint64_t program_ = 0;                             // the same in all processes
-  const Placement* where_ = nullptr;
-  mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };
 
 nb::object guard_owner(const std::shared_ptr<Guard>& guard);  // keeps its arrays; None where there is none

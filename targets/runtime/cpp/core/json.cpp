@@ -185,6 +185,14 @@ std::size_t Json::size() const {
   return static_cast<std::size_t>(integer());
 }
 
+std::string Json::bytes() const {
+  const std::string& digits = text();
+  std::string made;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    made += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  return made;
+}
+
 double Json::number() const {
   const auto* whole = std::get_if<std::int64_t>(&value_);
   return whole != nullptr ? static_cast<double>(*whole) : taken<double>(value_, "number");

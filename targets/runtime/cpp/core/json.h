@@ -26,6 +26,7 @@ class Json {
   std::size_t size() const;  // an integer of 0 or more
   double number() const;
   const std::string& text() const;
+  std::string bytes() const;  // a text of hexadecimal digits, two for each
   const List& list() const;
   const Members& members() const;
   const Json* find(std::string_view name) const;  // a member; null where there is none

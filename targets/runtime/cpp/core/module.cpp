@@ -111,8 +111,7 @@ nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, bo
 }
 
 const stablexla::Device* this_device() {
-  const stablexla::HostedRun* run = stablexla::innermost_run();
-  return run != nullptr ? run->device() : nullptr;
+  return stablexla::innermost_run_here.device;
 }
 
 std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
@@ -270,11 +269,18 @@ NB_MODULE(_runtime, m) {
   nb::class_<stablexla::FfiCall>(
       m, "FfiCall",
       "A call of a handler of XLA's typed foreign function interface.\n\n"
-      "`stages` are the addresses of the handlers that instantiate, prepare, initialise and execute, or 0; `inputs` and\n"
-      "`outputs` the element types (XLA's numbers) and extents of the arrays; `attributes` rows (name, kind, element\n"
-      "type, size, value), sorted by name. Raises RuntimeError with what a handler says when it is instantiated.")
-      .def(nb::init<std::string, std::array<std::uintptr_t, 4>, nb::sequence, nb::sequence, nb::sequence>(), "name"_a,
-           "stages"_a, "inputs"_a, "outputs"_a, "attributes"_a)
+      "`stages` are the addresses of the handlers that instantiate, prepare, initialise and execute, or 0; `form` is JSON:\n"
+      "the element types (XLA's numbers) and extents of \"inputs\" and \"outputs\", and \"attributes\", rows (name, kind,\n"
+      "element type, size, value) sorted by name. Raises RuntimeError with what a handler says when it is instantiated.")
+      .def("__init__",
+           [](stablexla::FfiCall* self, std::string name, const std::array<std::uintptr_t, 4>& addresses,
+              const std::string& form) {
+             stablexla::FfiStages stages;
+             for (std::size_t i = 0; i < stages.size(); ++i)
+               stages[i] = reinterpret_cast<stablexla::ffi::Handler*>(addresses[i]);
+             new (self) stablexla::FfiCall(std::move(name), stages, stablexla::Json::parse(form));
+           },
+           "name"_a, "stages"_a, "form"_a)
       .def_ro("name", &stablexla::FfiCall::name);
 
   m.def("register_ffi_type", &stablexla::register_ffi_type, "name"_a, "type_id"_a, "type_info"_a,

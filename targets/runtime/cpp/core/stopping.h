@@ -19,8 +19,19 @@ __attribute__((visibility("default"))) void stablexla_check(std::int64_t place);
 namespace stablexla {
 
 class Guard;
+struct Device;
 
-enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kOutside, kNoMemory };
+enum class Ending : int {
+  kNone,
+  kTimeLimit,
+  kCancelled,
+  kInterrupted,
+  kOuter,
+  kDevices,
+  kOutside,
+  kNoMemory,
+  kFailed
+};
 
 extern std::atomic<std::uint32_t> news;
 
@@ -68,16 +79,17 @@ struct Innermost {
   RunControl* run = nullptr;
   jmp_buf* way_out = nullptr;
   bool is_caller = false;  // the thread that called the program
-  Guard* guard = nullptr;  // of the run, where it is under guard
+  Guard* guard = nullptr;    // of the run, where it is under guard
+  Device* device = nullptr;  // null where the program is for one
 };
 extern thread_local Innermost innermost_run_here;
 
 // Sets it, and restores the former at the end of the scope.
 class InnermostScope {
  public:
-  InnermostScope(RunControl* run, jmp_buf* way_out, bool is_caller, Guard* guard = nullptr)
+  InnermostScope(RunControl* run, jmp_buf* way_out, bool is_caller, Guard* guard = nullptr, Device* device = nullptr)
       : former_(innermost_run_here) {
-    innermost_run_here = {run, way_out, is_caller, guard};
+    innermost_run_here = {run, way_out, is_caller, guard, device};
   }
   ~InnermostScope() { innermost_run_here = former_; }
   InnermostScope(const InnermostScope&) = delete;

@@ -1,15 +1,10 @@
 #include "collective.h"
 
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 namespace stablexla {
-
-namespace nb = nanobind;
 
 namespace {
 
@@ -19,13 +14,13 @@ constexpr const char* kNames[] = {"all_reduce",         "reduce_scatter",       
 Op op_of(const std::string& name) {
   for (std::size_t i = 0; i < std::size(kNames); ++i)
     if (name == kNames[i]) return static_cast<Op>(i);
-  throw nb::value_error(("there is no collective " + name).c_str());
+  throw std::invalid_argument("there is no collective " + name);
 }
 
 // Number of elements of an array type such as f32[2,4]; a dynamic size counts with its bound.
 std::int64_t elements_of(const std::string& type) {
   const std::size_t open = type.find('[');
-  if (open == std::string::npos) throw nb::value_error(("no type of an array: " + type).c_str());
+  if (open == std::string::npos) throw std::invalid_argument("no type of an array: " + type);
   std::int64_t total = 1, size = -1;
   for (std::size_t i = open + 1; i < type.size() && type[i - 1] != ']'; ++i) {
     if (type[i] >= '0' && type[i] <= '9') {
@@ -42,13 +37,21 @@ using Numbers = std::vector<std::int64_t>;
 
 Layout whole(std::int64_t bytes) { return {{bytes}, {1}, {1}, 0, 0}; }
 
-Layout layout_of(nb::handle copy) {
-  Layout layout{nb::cast<Numbers>(copy[0]), nb::cast<Numbers>(copy[1]), nb::cast<Numbers>(copy[2]),
-                nb::cast<std::int64_t>(copy[3]), nb::cast<std::int64_t>(copy[4])};
+Numbers numbers_of(const Json& list) {
+  Numbers numbers;
+  for (const Json& each : list.list()) numbers.push_back(each.integer());
+  return numbers;
+}
+
+// Its extents, the strides on both sides, and the steps of both.
+Layout layout_of(const Json& copy) {
+  const Json::List& parts = copy.list();
+  Layout layout{numbers_of(parts.at(0)), numbers_of(parts.at(1)), numbers_of(parts.at(2)), parts.at(3).integer(),
+                parts.at(4).integer()};
   const std::size_t rank = layout.extents.size();
   if (rank == 0 || layout.source_strides.size() != rank || layout.target_strides.size() != rank ||
       layout.source_strides.back() != 1 || layout.target_strides.back() != 1)
-    throw nb::value_error("a copy has no extents, not as many strides, or no run of bytes");
+    throw std::invalid_argument("a copy has no extents, not as many strides, or no run of bytes");
   // collapse dimensions that are contiguous on both sides
   for (std::size_t i = rank - 1; i-- > 0;) {
     const bool joined = layout.source_strides[i] == layout.extents[i + 1] * layout.source_strides[i + 1] &&
@@ -63,11 +66,23 @@ Layout layout_of(nb::handle copy) {
   return layout;
 }
 
-std::vector<std::string> texts(nb::handle config, const char* key) {
-  return nb::cast<std::vector<std::string>>(config[key]);
+// A member that may be missing, as a list.
+const Json::List& list_in(const Json& config, const char* key) {
+  static const Json::List none;
+  const Json* found = config.find(key);
+  return found != nullptr ? found->list() : none;
 }
 
-bool has(nb::handle config, const char* key) { return nb::cast<bool>(config.attr("__contains__")(key)); }
+std::vector<int> devices_of(const Json& list, int num_devices) {
+  std::vector<int> devices;
+  for (const Json& each : list.list()) {
+    const std::int64_t device = each.integer();
+    if (device < 0) throw std::invalid_argument("a group or a pair has a device of a negative number");
+    if (device >= num_devices) throw std::invalid_argument("a group or a pair has a device that the program is not for");
+    devices.push_back(static_cast<int>(device));
+  }
+  return devices;
+}
 
 // End of the bytes that one side of the part accesses.
 std::int64_t reach(const Layout& layout, const Numbers& strides) {
@@ -85,46 +100,46 @@ std::int64_t Layout::bytes() const {
   return std::accumulate(extents.begin(), extents.end(), std::int64_t(1), std::multiplies<>());
 }
 
-Collective::Collective(std::int64_t number_, nb::handle config)
-    : number(number_), op(op_of(nb::cast<std::string>(config["op"]))), name(kNames[static_cast<int>(op)]) {
-  if (has(config, "place")) place = nb::cast<std::string>(config["place"]);
-  if (has(config, "groups")) groups = nb::cast<std::vector<std::vector<int>>>(config["groups"]);
-  if (has(config, "pairs")) pairs = nb::cast<std::vector<std::pair<int, int>>>(config["pairs"]);
-  if (has(config, "channel")) channel = nb::cast<std::int64_t>(config["channel"]);
-  const auto inputs = texts(config, "inputs"), outputs = texts(config, "outputs");
-  const auto element_bytes = nb::cast<Numbers>(config["element_bytes"]);
-  nb::list copies;
-  if (has(config, "copies"))
-    for (nb::handle copy : nb::iter(config["copies"])) copies.append(copy);
+Collective::Collective(std::int64_t number_, const Json& config, int num_devices)
+    : number(number_), op(op_of(config["op"].text())), name(kNames[static_cast<int>(op)]) {
+  if (const Json* given = config.find("place")) place = given->text();
+  if (const Json* given = config.find("channel")) channel = given->integer();
+  for (const Json& group : list_in(config, "groups")) groups.push_back(devices_of(group, num_devices));
+  for (const Json& pair : list_in(config, "pairs")) {
+    const std::vector<int> both = devices_of(pair, num_devices);
+    if (both.size() != 2) throw std::invalid_argument("a pair that is not of two devices");
+    pairs.emplace_back(both[0], both[1]);
+  }
+  const Json::List &inputs = config["inputs"].list(), &outputs = config["outputs"].list();
+  const Json::List& copies = list_in(config, "copies");
+  const Numbers element_bytes = numbers_of(config["element_bytes"]);
   const std::size_t count = std::max(inputs.size(), outputs.size());
   if (element_bytes.size() != count || (!is_message() && inputs.size() != outputs.size()) ||
-      (copies.size() != 0 && copies.size() != count))
-    throw nb::value_error("a collective's inputs, outputs, copies and element sizes are not equally many");
+      (!copies.empty() && copies.size() != count))
+    throw std::invalid_argument("a collective's inputs, outputs, copies and element sizes are not equally many");
   for (std::size_t i = 0; i < count; ++i) {
     Operand operand;
     operand.element_bytes = element_bytes[i];
     if (i < inputs.size()) {
-      operand.input_type = inputs[i];
-      operand.input_bytes = elements_of(inputs[i]) * element_bytes[i];
+      operand.input_type = inputs[i].text();
+      operand.input_bytes = elements_of(operand.input_type) * element_bytes[i];
     }
     if (i < outputs.size()) {
-      operand.output_type = outputs[i];
-      operand.output_bytes = elements_of(outputs[i]) * element_bytes[i];
+      operand.output_type = outputs[i].text();
+      operand.output_bytes = elements_of(operand.output_type) * element_bytes[i];
     }
-    operand.layout = copies.size() != 0 ? layout_of(copies[i]) : whole(operand.input_bytes);
+    operand.layout = !copies.empty() ? layout_of(copies[i]) : whole(operand.input_bytes);
     operands.push_back(std::move(operand));
   }
   if (op == Op::kPermute) join_pairs();
   for (std::size_t group = 0; group < groups.size(); ++group)
     for (std::size_t position = 0; position < groups[group].size(); ++position) {
       const int device = groups[group][position];
-      if (device < 0) throw nb::value_error("a group has a device of a negative number");
       if (static_cast<std::size_t>(device) >= seats_.size()) seats_.resize(static_cast<std::size_t>(device) + 1);
-      if (seats_[static_cast<std::size_t>(device)].group >= 0) throw nb::value_error("a device is in two groups");
+      if (seats_[static_cast<std::size_t>(device)].group >= 0) throw std::invalid_argument("a device is in two groups");
       seats_[static_cast<std::size_t>(device)] = {static_cast<int>(group), static_cast<int>(position)};
     }
   for (auto [source, target] : pairs) {
-    if (source < 0 || target < 0) throw nb::value_error("a pair has a device of a negative number");
     if (static_cast<std::size_t>(target) >= gets_.size()) gets_.resize(static_cast<std::size_t>(target) + 1);
     gets_[static_cast<std::size_t>(target)] = true;
   }
@@ -153,7 +168,6 @@ void Collective::join_pairs() {
   };
   std::vector<bool> named(static_cast<std::size_t>(count));
   for (auto [source, target] : pairs) {
-    if (source < 0 || target < 0) throw nb::value_error("a pair has a device of a negative number");
     named[static_cast<std::size_t>(source)] = named[static_cast<std::size_t>(target)] = true;
     const int a = find(source), b = find(target);
     first[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b);
@@ -176,7 +190,7 @@ void Collective::check_layouts() const {
   if (is_message()) return;
   std::size_t most = 0;
   for (const auto& group : groups) {
-    if (group.empty()) throw nb::value_error("a group without devices");
+    if (group.empty()) throw std::invalid_argument("a group without devices");
     most = std::max(most, group.size());
   }
   const bool whole_arrays = op == Op::kAllReduce || op == Op::kPermute || op == Op::kBroadcast;
@@ -188,12 +202,17 @@ void Collective::check_layouts() const {
     const bool negative = std::min(layout.source_step, layout.target_step) < 0 ||
                           std::any_of(layout.extents.begin(), layout.extents.end(), [](auto n) { return n < 0; });
     if (negative || (layout.bytes() > 0 && (source > operand.input_bytes || target > operand.output_bytes)))
-      throw nb::value_error(("the parts of " + name + " reach outside of its arrays").c_str());
+      throw std::invalid_argument("the parts of " + name + " reach outside of its arrays");
     if (whole_arrays && (layout.source_step != 0 || layout.target_step != 0 || operand.input_bytes != operand.output_bytes))
-      throw nb::value_error((name + " is of whole arrays").c_str());
+      throw std::invalid_argument(name + " is of whole arrays");
     if (is_fold() && (layout.target_step != 0 || layout.run() % std::max<std::int64_t>(operand.element_bytes, 1) != 0))
-      throw nb::value_error(("the parts of " + name + " are no whole elements").c_str());
+      throw std::invalid_argument("the parts of " + name + " are no whole elements");
   }
+}
+
+std::string Collective::text() const {
+  const std::size_t begin = place.find_first_not_of(" \n");
+  return begin == std::string::npos ? name : name + " " + place.substr(begin);
 }
 
 std::uint64_t Collective::hash() const {

@@ -1,13 +1,13 @@
 // A collective as the compiler describes it: its groups of participants, and which bytes move where.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "json.h"
 
 namespace stablexla {
 
@@ -49,9 +49,9 @@ struct Seat {
 
 class Collective {
  public:
-  // From the compiler's configuration, a mapping of plain values. Throws nb::python_error, or nb::value_error where
-  // the numbers do not fit together.
-  Collective(std::int64_t number, nanobind::handle config);
+  // From the compiler's configuration. Throws std::runtime_error for values of another kind, and std::invalid_argument
+  // where the numbers do not fit together.
+  Collective(std::int64_t number, const Json& config, int num_devices);
 
   std::int64_t number;  // in the program's list
   Op op;
@@ -66,6 +66,7 @@ class Collective {
   Seat seat(int device) const;
   // Whether no device sends to this one, so that its outputs are zeros.
   bool gets_nothing(int device) const;
+  std::string text() const;    // its name and place
   std::uint64_t hash() const;  // of all parameters that devices must agree on
 
  private:

@@ -31,46 +31,19 @@ struct CompiledFunction::DeviceCall {
 namespace {
 
 nb::dict as_dict(const DeviceRun& run) {
-  const Stop& why = run.why();
-  nb::dict dict;
-  dict["kind"] = why.text();
-  dict["device"] = why.device;
-  dict["number"] = why.number;
-  dict["group"] = nb::cast(why.group);
-  dict["seconds"] = run.seconds();
-  dict["said"] = why.said.summary;
-  dict["arrived"] = nb::cast(why.said.arrived);
-  nb::dict missing;
-  for (const auto& [device, where] : why.said.missing) missing[nb::int_(device)] = where;
+  const Failure said = run.explained();
+  nb::dict dict, missing;
+  for (const auto& [device, where] : said.missing) missing[nb::int_(device)] = where;
+  dict["kind"] = run.why().text();
+  dict["number"] = run.why().number;
+  dict["group"] = nb::cast(run.why().group);
+  dict["summary"] = said.summary;
+  dict["arrived"] = nb::cast(said.arrived);
   dict["missing"] = missing;
-  constexpr const char* states[] = {"running", "waiting", "finished", "failed"};
-  nb::list devices, unreceived;
-  for (const auto& each : why.devices) devices.append(nb::make_tuple(each.device, states[each.state], each.at));
-  for (const auto& each : why.unreceived)
-    unreceived.append(nb::make_tuple(each.what->number, std::get<1>(each.route), std::get<2>(each.route)));
-  dict["devices"] = devices;
-  dict["unreceived"] = unreceived;
   return dict;
 }
 
-int own_rank() { return transport() != nullptr ? transport()->rank() : 0; }
-
 }  // namespace
-
-void CompiledFunction::read_collectives(nb::sequence configs) {
-  place_in(std::vector<int>(static_cast<std::size_t>(num_devices), own_rank()), 0);
-  collective_configs = nb::list(configs);
-  collectives.reserve(nb::len(collective_configs));
-  program_ = 0;
-  for (char c : name) program_ = program_ * 31 + static_cast<unsigned char>(c);
-  for (nb::handle config : collective_configs) {
-    collectives.emplace_back(static_cast<std::int64_t>(collectives.size()), config);
-    program_ = program_ * 0x100000001B3u ^ collectives.back().hash();
-    for (const auto& group : collectives.back().groups)
-      for (int device : group)
-        if (device >= num_devices) throw nb::value_error("a group has a device that the program is not for");
-  }
-}
 
 void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays,
                                bool donate) const {
@@ -95,28 +68,6 @@ void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, 
   for (std::size_t i = 0; i < call.data.size(); ++i) call.packed[i] = &call.data[i];
 }
 
-// Runs are pooled: their meetings are many small allocations.
-std::unique_ptr<DeviceRun> CompiledFunction::take_run(const Placement& where) const {
-  for (auto& idle : idle_runs_)
-    if (&idle->where() == &where) {
-      auto found = std::move(idle);
-      idle = std::move(idle_runs_.back());
-      idle_runs_.pop_back();
-      return found;
-    }
-  return std::make_unique<DeviceRun>(collectives, where);
-}
-
-void CompiledFunction::place_in(const std::vector<int>& processes, std::uint64_t key) {
-  if (static_cast<int>(processes.size()) != num_devices) throw nb::value_error("a process for each device");
-  const Placement& where = placement_of(processes, own_rank(), key);
-  if (transport() == nullptr && !where.is_whole())
-    throw nb::value_error("a device in another process, and MPI was not started");
-  where_ = &where;
-}
-
-RunKey CompiledFunction::key() const { return {program_ ^ where_->key, 0, where_, source}; }
-
 std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const std::vector<nb::object>& arguments,
                                                                         const Placement& where, bool donate) const {
   const std::size_t count = arguments.size();
@@ -136,7 +87,7 @@ std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const st
   return calls;
 }
 
-void CompiledFunction::place(DeviceCall& call, Device& device) const {
+void CompiledFunction::place(DeviceCall& call) const {
   call.guard = guarded(call.data.data());
   nb::object given, made;  // memory that handlers' views may refer to
   if (hosted_) {
@@ -144,53 +95,36 @@ void CompiledFunction::place(DeviceCall& call, Device& device) const {
     made = nb::cast(call.made);
   }
   call.hosted = std::make_unique<HostedRun>(*this, *call.arena, nb::find(*this), std::move(given), std::move(made));
-  call.hosted->set_device(&device);
-  device.hosted = call.hosted.get();
 }
 
 void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil& gil, RunControl& control) const {
   FloatScope scope(program_float_state(flush_denormals));
   DeviceScope number(device.number);
-  const bool well =
-      call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil, control, device.is_caller,
-                       call.guard.get());
-  if (const Ending why = control.end().why; why != Ending::kNone && why != Ending::kInterrupted) {
-    device.run->stop(Stop::kLimits, device.number);
-  } else if (call.hosted->raised().is_set()) {
+  const bool well = call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil, control, call.guard.get(),
+                                     &device);
+  const Ending why = control.end().why;
+  if ((why == Ending::kNone || why == Ending::kInterrupted) && call.hosted->raised().is_set()) {
     Failure said;
     if (transport() != nullptr) said.summary = call.hosted->raised_text();
     device.run->stop(Stop::kRaised, device.number, device.at, nullptr, std::move(said));
+  } else {
+    device.run->stop_by_control(device);
   }
   device.run->finish(device, well);
 }
 
 bool CompiledFunction::run_all(DeviceRun& run, RunKey key, std::vector<DeviceCall>& calls, DeviceThreads& threads,
                                double seconds, RunEnd& end) const {
-  struct Shared {
-    const CompiledFunction& function;
-    DeviceRun& run;
-    std::vector<DeviceCall>& calls;
-    PyInterpreterState* interpreter;
-    RunControl* control;
-  } shared{*this, run, calls, PyInterpreterState_Get(), nullptr};
-  const auto job = [](void* context, std::size_t index) {
-    const Shared& ours = *static_cast<Shared*>(context);
-    ReleasedGil gil(ours.interpreter);
-    ours.function.run_device(ours.calls[index + 1], ours.run.device(index + 1), gil, *ours.control);
-  };
-  const HostedRun* around = innermost_run();
-  Device& own = run.device(0);
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
   ReleasedGil gil;
-  calls[0].hosted->set_gil(gil);
   CalledRun control(gil, calls[0].hosted->raised());
-  shared.control = &control;
-  if (run.begin(control, seconds, around != nullptr ? around->device() : nullptr, key)) {
-    threads.start(job, &shared, run.spins());
-    run_device(calls[0], own, gil, control);
-    run.wait_for_all(own);
-  }
+  const bool well = run.execute(threads, control, seconds, key, [&](std::size_t i) {
+    if (i == 0) return run_device(calls[0], run.device(0), gil, control);
+    ReleasedGil other(interpreter);
+    run_device(calls[i], run.device(i), other, control);
+  });
   end = control.end();
-  return run.end(own);
+  return well;
 }
 
 std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const std::vector<nb::object>& arguments,
@@ -214,10 +148,10 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
     cold_path("raise_no_threads", kCollectiveErrors)(name, error.what());
   }
   std::unique_ptr<DeviceRun> run = take_run(where);
-  for (std::size_t i = 0; i < count; ++i) place(calls[i], run->device(i));
+  for (DeviceCall& call : calls) place(call);
   RunEnd end;
   if (!run_all(*run, key, calls, *threads, seconds, end)) raise_stopped(*run, calls, end);
-  idle_runs_.push_back(std::move(run));
+  give_back(std::move(run));
   for (DeviceCall& call : calls)
     if (call.guard != nullptr && !call.guard->check()) raise_outside(call.guard->found());
   for (DeviceCall& call : calls)
@@ -225,12 +159,6 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   std::vector<std::vector<nb::object>> made;
   for (DeviceCall& call : calls) made.push_back(std::move(call.made));
   return made;
-}
-
-// Announces a run that does not begin here, as its arguments were refused: other processes must not wait for it.
-void CompiledFunction::refuse(const std::string& why) const {
-  Transport* others = where_->is_whole() ? nullptr : transport();
-  if (others != nullptr) others->refuse(key(), why);
 }
 
 void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "hosted_run.h"
+#include "device_threads.h"
 #include "thread_pool.h"
 
 namespace stablexla {
@@ -56,10 +56,20 @@ DeviceRun::DeviceRun(const Collectives& collectives, const Placement& where)
   }
 }
 
-bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, RunKey key) {
+bool DeviceRun::execute(DeviceThreads& threads, RunControl& control, double seconds, RunKey key, const Body& body) {
+  if (begin(control, seconds, key)) {
+    const auto job = [](void* given, std::size_t index) { (*static_cast<const Body*>(given))(index + 1); };
+    threads.start(job, const_cast<Body*>(&body), spins_);
+    body(0);
+    wait_for_all(devices_[0]);
+  }
+  return end(devices_[0]);
+}
+
+bool DeviceRun::begin(RunControl& control, double seconds, RunKey key) {
   control_ = &control;
   seconds_ = seconds;
-  outer_ = outer;
+  outer_ = innermost_run_here.device;
   transport_ = where_.is_whole() ? nullptr : transport();
   idle_.store(0);
   finished_.store(0);
@@ -139,13 +149,17 @@ Waiting DeviceRun::waiting(Device& device) {
 
 bool DeviceRun::look_around(Device& device) {
   if (is_stopped()) return true;
-  if (outer_ != nullptr && outer_->run->is_stopped())
-    stop(Stop::kOuter, device.number);
-  else if (control_->is_stopped())
-    stop(Stop::kLimits, device.number);
-  else if (!device.hosted->look_for_signals())
-    stop(Stop::kInterrupted, device.number);
-  return is_stopped();
+  control_->look_for_signals();
+  if (outer_ != nullptr && outer_->run->is_stopped()) stop(Stop::kOuter, device.number);
+  return stop_by_control(device) || is_stopped();
+}
+
+// Before a device finishes, since the others would take its end for a deadlock.
+bool DeviceRun::stop_by_control(const Device& device) {
+  const Ending why = control_->end().why;
+  if (why == Ending::kInterrupted) stop(Stop::kInterrupted, devices_[0].number);  // the caller has the exception
+  else if (why != Ending::kNone) stop(Stop::kLimits, device.number);
+  return why != Ending::kNone;
 }
 
 void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std::vector<int>* group, Failure said) {
@@ -275,8 +289,8 @@ DeviceRun::Slept DeviceRun::sleep(Device& device, Word& word, std::uint32_t seen
 }  // namespace stablexla
 
 extern "C" void stablexla_collective(std::int64_t number, void** outputs, void** inputs, stablexla::Combine combine) {
-  stablexla::HostedRun* hosted = stablexla::innermost_run();
-  stablexla::Device* device = hosted->device();
-  const auto& what = device->run->collectives()[static_cast<std::size_t>(number)];
-  if (!device->run->meet(*device, what, outputs, inputs, combine)) hosted->leave();
+  const stablexla::Innermost& here = stablexla::innermost_run_here;
+  stablexla::DeviceRun& run = *here.device->run;
+  const auto& what = run.collectives()[static_cast<std::size_t>(number)];
+  if (!run.meet(*here.device, what, outputs, inputs, combine)) _longjmp(*here.way_out, 1);
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,7 +25,7 @@ __attribute__((visibility("default"))) void stablexla_collective(std::int64_t nu
 namespace stablexla {
 
 class DeviceRun;
-class HostedRun;
+class DeviceThreads;
 
 // A device of this process in one run.
 struct alignas(kSharingBytes) Device {
@@ -32,13 +33,12 @@ struct alignas(kSharingBytes) Device {
 
   DeviceRun* run = nullptr;
   int number = 0;
-  bool is_caller = false;         // runs on the calling thread, which polls for signals
-  HostedRun* hosted = nullptr;    // its way out of the program
+  bool is_caller = false;            // runs on the calling thread, which polls for signals
   std::atomic<int> state{kRunning};
-  std::atomic<std::int64_t> at{-1};        // the last collective that it reached
+  std::atomic<std::int64_t> at{-1};  // the last collective that it reached
 };
 
-// Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
+// Why a run ended before its time, as plain values; `DeviceRun::explained` makes sentences of them.
 struct Stop {
   enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kTransport, kLimits };
 
@@ -64,13 +64,15 @@ class DeviceRun {
   DeviceRun(const Collectives& collectives, const Placement& where);  // for the devices of this process
   DeviceRun(const DeviceRun&) = delete;
 
-  // Initializes it for a run, which `control` can stop; false where it does not begin. `seconds` limits how long a device
-  // waits, less than 0 for ever; `outer` is the enclosing run of the calling thread.
-  bool begin(RunControl& control, double seconds, const Device* outer, RunKey key);
-  // To be called by each device's thread at its end, with its outcome.
+  // Calls `body` with the place of each device of this process, on threads of their own but the first, which runs on
+  // the calling thread. `control` can stop the run; `seconds` limits how long a device waits, less than 0 for ever.
+  // Returns whether all went well, so that the run can be reused.
+  using Body = std::function<void(std::size_t)>;
+  bool execute(DeviceThreads& threads, RunControl& control, double seconds, RunKey key, const Body& body);
+  // To be called by each device's body at its end, with its outcome.
   void finish(Device& device, bool well);
-  void wait_for_all(Device& caller);      // by the calling thread, when its own device has finished
-  bool end(Device& caller);               // when all have; returns whether the run can be reused
+  // Stops the run where its control was stopped; returns whether it was.
+  bool stop_by_control(const Device& device);
 
   // The program's requests; false where the run ends.
   bool meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine);
@@ -79,14 +81,17 @@ class DeviceRun {
   void stop(Stop::Kind kind, int device, std::int64_t number = -1, const std::vector<int>* group = nullptr,
             Failure said = {});
   const Stop& why() const { return why_; }
+  Failure explained() const;  // why it was stopped, which devices had arrived, and where the others were
+  std::string error_text(const std::string& program) const;  // the same as the lines of an error
   const Collectives& collectives() const { return collectives_; }
-  double seconds() const { return seconds_; }
-  bool spins() const { return spins_; }  // there are cores for all
   const Placement& where() const { return where_; }
   int count() const { return static_cast<int>(devices_.size()); }
   Device& device(std::size_t i) { return devices_[i]; }
 
  private:
+  bool begin(RunControl& control, double seconds, RunKey key);  // false where it does not begin
+  void wait_for_all(Device& caller);  // when its own device has finished
+  bool end(Device& caller);           // when all have
   bool join(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine);
   void complete(Device& device, Meeting& meeting);
   bool wait(Device& device, Meeting& meeting, std::uint32_t seen, bool is_open);
@@ -111,7 +116,7 @@ class DeviceRun {
   const Device* outer_ = nullptr;
   Transport* transport_ = nullptr;  // null where all devices are in this process
   RunKey key_;
-  bool spins_ = false;
+  bool spins_ = false;  // there are cores for all
 
   // Devices that wait or have finished. A thread that releases others subtracts them before they wake, so that the
   // count reaches all devices only in a deadlock.

@@ -11,7 +11,6 @@
 namespace stablexla {
 
 HostTable::HostTable(nb::object host_, int num_devices_) : host(std::move(host_)), num_devices(num_devices_) {
-  if (num_devices < 1) throw nb::value_error("a program is for one device or more");
   drawn_ = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(num_devices));
   if (host.is_none()) return;
   std::random_device device;

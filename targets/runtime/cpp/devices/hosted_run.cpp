@@ -18,8 +18,6 @@ thread_local HostedRun* innermost = nullptr;
 
 }  // namespace
 
-HostedRun* innermost_run() { return innermost; }
-
 nb::object Arena::share() {
   if (!owner_.is_valid())
     owner_ = block_.data != nullptr ? nb::steal(owner_of(std::exchange(block_, Block{}))) : nb::none();
@@ -34,10 +32,12 @@ HostedRun::HostedRun(const HostTable& table, SharedMemory& memory, nb::object pr
       arguments_(std::move(arguments)),
       results_(std::move(results)) {}
 
-bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller, Guard* guard) {
+bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, Guard* guard,
+                    Device* device) {
   gil_ = &gil;
   outer_ = std::exchange(innermost, this);
-  InnermostScope scope(&control, &way_out_, is_caller, guard);
+  const bool is_caller = device == nullptr || device->is_caller;
+  InnermostScope scope(&control, &way_out_, is_caller, guard, device);
   const bool through = enter(entry, packed, way_out_);
   innermost = outer_;
   return through;
@@ -51,7 +51,8 @@ std::string HostedRun::raised_text() {
 }
 
 std::uint64_t HostedRun::next_random_key() const {
-  return table_.next_random_key(device_ == nullptr ? 0 : device_->number);
+  const Device* device = innermost_run_here.device;
+  return table_.next_random_key(device == nullptr ? 0 : device->number);
 }
 
 nb::object HostedRun::owner() {
@@ -117,7 +118,7 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
 extern "C" void stablexla_call_host(std::int64_t number, void** outputs, void** inputs) {
   stablexla::HostedRun* run = stablexla::innermost;
   // a device also stops here when its run has been stopped
-  const stablexla::Device* device = run->device();
+  const stablexla::Device* device = stablexla::innermost_run_here.device;
   const auto is_stopped = [device] {
     return (device != nullptr && device->run->is_stopped()) || stablexla::innermost_run_here.run->is_stopped();
   };

@@ -52,28 +52,20 @@ class Arena final : public SharedMemory {
   nb::object owner_;
 };
 
-struct Device;
-
 class HostedRun {
  public:
   // `program` is the table's owner; `arguments` and `results` are the other memory that functions' views may refer to.
   HostedRun(const HostTable& table, SharedMemory& memory, nb::object program, nb::object arguments, nb::object results);
   HostedRun(const HostedRun&) = delete;
 
-  // Without the GIL; false when the program was left early.
-  bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller, Guard* guard = nullptr);
+  // Without the GIL; false when the program was left early. `device` is null where the program is for one.
+  bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, Guard* guard, Device* device = nullptr);
   Raised& raised() { return raised_; }  // a host function's exception
   std::string raised_text();            // the same as text, without the GIL
-  void set_gil(ReleasedGil& gil) { gil_ = &gil; }  // for waits before it runs
-  // Polled by the calling thread while it waits: false when a Python signal handler raised.
-  bool look_for_signals() noexcept { return stablexla::look_for_signals(*gil_, raised_); }
 
   bool call(std::size_t number, void** outputs, void** inputs) noexcept;
   [[noreturn]] void leave() { _longjmp(way_out_, 1); }
   std::uint64_t next_random_key() const;
-
-  Device* device() const { return device_; }  // null where the program is for one
-  void set_device(Device* device) { device_ = device; }
 
  private:
   bool call_ffi(const FfiCall& call, void** outputs, void** inputs) noexcept;
@@ -84,12 +76,9 @@ class HostedRun {
   SharedMemory& memory_;
   nb::object program_, arguments_, results_;
   ReleasedGil* gil_ = nullptr;
-  Device* device_ = nullptr;
   HostedRun* outer_ = nullptr;
   Raised raised_;
   jmp_buf way_out_;
 };
-
-HostedRun* innermost_run();  // of this thread; null if there is none
 
 }  // namespace stablexla

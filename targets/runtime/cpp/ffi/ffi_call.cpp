@@ -1,8 +1,5 @@
 #include "ffi_call.h"
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -227,28 +224,27 @@ void register_ffi_type(const std::string& name, std::uintptr_t id, std::uintptr_
   ffi::note_type(name, *reinterpret_cast<ffi::TypeId*>(id), reinterpret_cast<const ffi::TypeInfo*>(info));
 }
 
-FfiAttributes::FfiAttributes(nb::sequence rows) {
-  for (nb::handle row : rows) {
-    const auto name = nb::cast<std::string>(row[0]);
-    const auto kind = nb::cast<int>(row[1]);
+FfiAttributes::FfiAttributes(const Json& rows) {
+  for (const Json& each : rows.list()) {
+    const Json::List& row = each.list();
+    const std::string& name = row.at(0).text();
+    const auto kind = static_cast<int>(row.at(1).integer()), type = static_cast<int>(row.at(2).integer());
     spans_.push_back({bytes_.emplace_back(name).c_str(), name.size()});
     names_.push_back(&spans_.back());
     types_.push_back(kind);
     if (kind == ffi::kDictionary) {
-      nested_.push_back(std::make_unique<FfiAttributes>(nb::cast<nb::sequence>(row[4])));
+      nested_.push_back(std::make_unique<FfiAttributes>(row.at(4)));
       values_.push_back(&nested_.back()->view);
       continue;
     }
-    const auto value = nb::cast<nb::bytes>(row[4]);
-    std::string& held = bytes_.emplace_back(value.c_str(), value.size());
+    std::string& held = bytes_.emplace_back(row.at(4).bytes());
     if (kind == ffi::kString) {
       spans_.push_back({held.data(), held.size()});
       values_.push_back(&spans_.back());
     } else if (kind == ffi::kScalar) {
-      values_.push_back(&scalars_.emplace_back(ffi::Scalar{nb::cast<int>(row[2]), held.data()}));
+      values_.push_back(&scalars_.emplace_back(ffi::Scalar{type, held.data()}));
     } else {
-      const auto size = nb::cast<std::size_t>(row[3]);
-      values_.push_back(&arrays_.emplace_back(ffi::Array{nb::cast<int>(row[2]), size, held.data()}));
+      values_.push_back(&arrays_.emplace_back(ffi::Array{type, row.at(3).size(), held.data()}));
     }
   }
   view.size = static_cast<std::int64_t>(types_.size());
@@ -257,16 +253,21 @@ FfiAttributes::FfiAttributes(nb::sequence rows) {
   view.values = values_.data();
 }
 
-std::vector<FfiCall::Form> FfiCall::forms(nb::sequence rows) {
+std::vector<FfiCall::Form> FfiCall::forms(const Json& rows) {
   std::vector<Form> made;
-  for (nb::handle row : rows) made.push_back({nb::cast<int>(row[0]), nb::cast<std::vector<std::int64_t>>(row[1])});
+  for (const Json& row : rows.list()) {
+    made.push_back({static_cast<int>(row.list().at(0).integer()), {}});
+    for (const Json& extent : row.list().at(1).list()) made.back().extents.push_back(extent.integer());
+  }
   return made;
 }
 
-FfiCall::FfiCall(std::string name, std::array<std::uintptr_t, 4> stages, nb::sequence inputs, nb::sequence outputs,
-                 nb::sequence attributes)
-    : name(std::move(name)), inputs_(forms(inputs)), outputs_(forms(outputs)), attributes_(attributes) {
-  for (std::size_t i = 0; i < stages.size(); ++i) stages_[i] = reinterpret_cast<ffi::Handler*>(stages[i]);
+FfiCall::FfiCall(std::string name, FfiStages stages, const Json& form)
+    : name(std::move(name)),
+      stages_(stages),
+      inputs_(forms(form["inputs"])),
+      outputs_(forms(form["outputs"])),
+      attributes_(form["attributes"]) {
   auto instance = std::make_unique<ffi::Context>();
   const std::string said = run(ffi::Stage::instantiate, *instance, nullptr, nullptr);
   if (!said.empty()) {

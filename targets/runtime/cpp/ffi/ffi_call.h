@@ -1,8 +1,6 @@
 // A call site of a handler of XLA's typed foreign function interface, prepared once for all executions.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -11,15 +9,15 @@
 #include <vector>
 
 #include "ffi_abi.h"
+#include "json.h"
 
 namespace stablexla {
-
-namespace nb = nanobind;
 
 // Attributes in the ABI's layout, with the memory that they point into.
 class FfiAttributes {
  public:
-  explicit FfiAttributes(nb::sequence rows);  // (name, kind, element type, size, value), sorted by name
+  // Rows (name, kind, element type, size, value), sorted by name; a value is hexadecimal, or rows of a dictionary.
+  explicit FfiAttributes(const Json& rows);
   FfiAttributes(const FfiAttributes&) = delete;
 
   ffi::Attributes view;
@@ -38,12 +36,13 @@ class FfiAttributes {
 // Registers a type of handlers' state objects: the address of its id (read, or assigned), and its destructor.
 void register_ffi_type(const std::string& name, std::uintptr_t id, std::uintptr_t info);
 
+using FfiStages = std::array<ffi::Handler*, 4>;  // handlers for the four stages, null where there is none
+
 class FfiCall {
  public:
-  // Addresses of the handlers for the four stages, 0 where there is none; (element type, extents) of each array.
-  // Throws std::runtime_error with what the handler says when it refuses to be instantiated.
-  FfiCall(std::string name, std::array<std::uintptr_t, 4> stages, nb::sequence inputs, nb::sequence outputs,
-          nb::sequence attributes);
+  // `form` has the "attributes", and (element type, extents) of each of the "inputs" and "outputs". Throws
+  // std::runtime_error with what the handler says when it refuses to be instantiated.
+  FfiCall(std::string name, FfiStages stages, const Json& form);
   ~FfiCall();
   FfiCall(const FfiCall&) = delete;
 
@@ -57,10 +56,10 @@ class FfiCall {
     int dtype;
     std::vector<std::int64_t> extents;
   };
-  static std::vector<Form> forms(nb::sequence rows);
+  static std::vector<Form> forms(const Json& rows);
   std::string run(ffi::Stage stage, ffi::Context& context, void** outputs, void** inputs) const;
 
-  std::array<ffi::Handler*, 4> stages_;
+  FfiStages stages_;
   std::vector<Form> inputs_, outputs_;
   FfiAttributes attributes_;
   ffi::Context* instance_;  // holds the state that the handler made when it was instantiated

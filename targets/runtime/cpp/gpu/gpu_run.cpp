@@ -114,7 +114,7 @@ bool Run::run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil, R
   outer_ = std::exchange(innermost, this);
   InnermostScope scope(&control, &way_out_, true);
   const bool through =
-      hosted != nullptr ? hosted->run(entry, packed, gil, control, true) : enter(entry, packed, way_out_);
+      hosted != nullptr ? hosted->run(entry, packed, gil, control, nullptr) : enter(entry, packed, way_out_);
   innermost = outer_;
   return through;
 }

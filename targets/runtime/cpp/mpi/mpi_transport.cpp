@@ -18,11 +18,6 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return seed ^ (seed >> 33);
 }
 
-std::string text_of(const Collective& what) {
-  const std::size_t begin = what.place.find_first_not_of(" \n");
-  return begin == std::string::npos ? what.name : what.name + " " + what.place.substr(begin);
-}
-
 }  // namespace
 
 MpiTransport::MpiTransport(MpiLibrary library, MpiWorld world)
@@ -87,7 +82,7 @@ const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& wh
     (is_here ? plan->here : plan->awaited).push_back(device);
     plan->group.seats.push_back({device, rank, nullptr});
   }
-  plan->text = text_of(what);
+  plan->text = what.text();
   plan->comm = communicators_.at(run.where->ranks);
   return *plan;
 }
@@ -174,7 +169,7 @@ Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int
 void MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs) {
   Sent sent;
   sent.target = target;
-  sent.text = text_of(what);
+  sent.text = what.text();
   sent.number = what.number;
   sent.route = route_of(run, what, source, target, true);
   std::size_t bytes = 0;
@@ -195,7 +190,7 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
                               const Waiting& waiting) {
   const int looks = this->looks();
   const Place route = route_of(run, what, source, target, false);
-  const std::string text = text_of(what);
+  const std::string text = what.text();
   const std::vector<int> here{target}, awaited{source};
   MpiWait wait(control_, route, text, here, awaited, waiting);
   if (wait.is_over()) return wait.failure();

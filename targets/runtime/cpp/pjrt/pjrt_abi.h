@@ -84,7 +84,7 @@ struct Args {
     X(TopologyDescription_GetMemorySpaceKindIds)
 
 struct PJRT_Api_Version : Args { int major_version; int minor_version; };
-constexpr int kIntegers = 2, kFloat = 3;  // kinds of named values
+constexpr int kInteger = 1, kIntegers = 2, kFloat = 3;  // kinds of named values
 struct PJRT_NamedValue : Args {
   const char* name;
   std::size_t name_size;
@@ -451,6 +451,25 @@ struct PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args : Args {
   PJRT_Executable* executable; std::size_t num_parameters; PJRT_Layouts_MemoryLayout* const* layouts;
 };
 
+// The extension for handlers of XLA's foreign function interface.
+struct PJRT_FFI_Type_Info {
+  void (*deleter)(void* object);
+  void* serialize;
+  void* deserialize;
+};
+struct PJRT_FFI_Type_Register_Args : Args {
+  const char* type_name; std::size_t type_name_size; std::int64_t type_id; const PJRT_FFI_Type_Info* type_info;
+};
+struct PJRT_FFI_Register_Handler_Args {  // without the place of an extension
+  std::size_t struct_size;
+  const char* target_name;
+  std::size_t target_name_size;
+  void* handler;
+  const char* platform_name;
+  std::size_t platform_name_size;
+  int traits;
+};
+
 struct PJRT_Api : Args {
   PJRT_Api_Version pjrt_api_version;
 #define STABLEXLA_PJRT_SLOT(name) void* name;
@@ -465,7 +484,13 @@ struct PJRT_Extension_Base {
   PJRT_Extension_Base* next;
 };
 
-constexpr int kLayouts = 4, kShardings = 19;
+constexpr int kLayouts = 4, kFfi = 5, kShardings = 19;
+struct PJRT_FFI_Extension {
+  PJRT_Extension_Base base;
+  void* type_register;
+  void* user_data_add;
+  void* register_handler;
+};
 struct PJRT_Layouts_Extension {
   PJRT_Extension_Base base;
   void* PJRT_Layouts_MemoryLayout_Destroy;

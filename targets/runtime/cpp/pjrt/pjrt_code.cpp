@@ -4,12 +4,15 @@
 #include <glob.h>
 #include <sys/utsname.h>
 
+#include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
 
 #include "blas_threads.h"
 #include "pjrt_objects.h"
+#include "plain_run.h"
 #include "processor.h"
 #include "standalone.h"
 #include "tile_permission.h"
@@ -69,6 +72,7 @@ class Lapack {
 
 std::uintptr_t address_of(const std::string& name) {
   if (name == "malloc" || name == "free") return find_symbol("stablexla_" + name);
+  if (name == "stablexla_call_host") return reinterpret_cast<std::uintptr_t>(&call_handler);
   if (name == "stablexla_next_random_key") return reinterpret_cast<std::uintptr_t>(&stablexla_next_random_key);
   if (name == "memrefCopy") return reinterpret_cast<std::uintptr_t>(&memrefCopy);
   if (name.rfind(kLapack, 0) == 0) return Lapack::find(name.substr(kLapack.size()));
@@ -77,6 +81,38 @@ std::uintptr_t address_of(const std::string& name) {
 }
 
 }  // namespace
+
+namespace {
+
+struct Handlers {
+  std::mutex mutex;
+  std::map<std::string, ffi::Handler*> by_name;
+};
+
+Handlers& handlers() {
+  static Handlers* made = new Handlers;  // leaked on purpose: programs may be loaded while the process ends
+  return *made;
+}
+
+}  // namespace
+
+void register_handler(const std::string& name, ffi::Handler* handler) {
+  std::lock_guard lock(handlers().mutex);
+  handlers().by_name[name] = handler;
+}
+
+ffi::Handler* find_handler(const std::string& name) {
+  std::lock_guard lock(handlers().mutex);
+  const auto found = handlers().by_name.find(name);
+  return found != handlers().by_name.end() ? found->second : nullptr;
+}
+
+std::string handler_names() {
+  std::lock_guard lock(handlers().mutex);
+  std::string names;
+  for (const auto& [name, handler] : handlers().by_name) names += name + "\n";
+  return names;
+}
 
 void check_machine(const Json& function) {
   utsname here{};

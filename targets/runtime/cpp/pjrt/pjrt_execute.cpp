@@ -195,7 +195,52 @@ PJRT_Error* start_without_gil(const Call& call, const PJRT_LoadedExecutable_Exec
   return failure;
 }
 
+// Seconds for which a device waits for others, which may still compute.
+constexpr double kTimeLimit = 300;
+
+using Storages = std::vector<std::shared_ptr<Storage>>;
+
+// Those of a device, in the order of the code's; the last place is the arena's.
+std::vector<void*> buffers_of(const PlainCode& code, const Storages& arguments, const Storages& results) {
+  std::vector<void*> buffers;
+  buffers.reserve(arguments.size() + code.constants.size() + results.size() + 1);
+  for (const auto& each : arguments) buffers.push_back(each->data);
+  buffers.insert(buffers.end(), code.constants.begin(), code.constants.end());
+  for (const auto& each : results)
+    if (each != nullptr) buffers.push_back(each->data);
+  buffers.push_back(nullptr);
+  return buffers;
+}
+
 }  // namespace
+
+PJRT_Error* run_code(const PlainCode& code, const DeviceProgram* devices, const Memories& arguments,
+                     const Memories& results, RunControl& control) {
+  PlainEnd end;
+  if (devices == nullptr) {
+    std::vector<void*> buffers = buffers_of(code, arguments[0], results[0]);
+    end = run_plain(code, buffers, control);
+  } else {
+    std::vector<std::vector<void*>> buffers;
+    for (std::size_t d = 0; d < arguments.size(); ++d) buffers.push_back(buffers_of(code, arguments[d], results[d]));
+    try {
+      end = devices->run_plain(code, buffers, kTimeLimit, control);
+    } catch (const std::runtime_error& failure) {
+      return error(kResourceExhausted, code.name + ": " + failure.what());
+    }
+  }
+  switch (end.why) {
+    case Ending::kNone: return nullptr;
+    case Ending::kInterrupted:
+    case Ending::kCancelled: return stopped(code.name, end.why == Ending::kInterrupted);
+    case Ending::kNoMemory:
+      return error(kResourceExhausted, code.name + ": no memory for " + std::to_string(code.arena_bytes) +
+                                           " bytes for temporaries, or for the work space of a kernel");
+    case Ending::kDevices:
+    case Ending::kFailed: return error(kInternal, end.said);
+    default: return error(kCancelled, code.name + ": the run that it is called from is to end");
+  }
+}
 
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
   if (args.executable->is_deleted.load()) return error(kFailedPrecondition, "the program has been deleted");

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "ffi_call.h"
+#include "pjrt_code.h"
 #include "pjrt_objects.h"
 #include "pjrt_queue.h"
 #include "pjrt_saved.h"
@@ -14,7 +16,7 @@
 namespace stablexla::pjrt {
 namespace {
 
-constexpr int kMost = 1024;  // devices, or threads
+constexpr int kMost = kMostDevices;  // of threads, too
 
 // A number of the environment; 0 where there is none. What is wrong with it goes to `wrong`.
 int number_of(const char* name, std::string& wrong) {
@@ -39,12 +41,19 @@ int forced_devices(std::string& wrong) {
   return 0;
 }
 
+// Asks the compiler about programs, which may call the handlers that are registered here.
+PJRT_Error* ask(const char* what, std::vector<std::string_view> parts, std::size_t number, Answer& answer) {
+  const std::string names = handler_names();
+  parts.push_back(names);
+  return ask_worker(what, parts, number, answer);
+}
+
 PJRT_Error* compile(PJRT_Client& client, const PJRT_Program& program, const std::string& options,
                     std::shared_ptr<PJRT_Executable>& made) {
   Answer answer;
   const std::vector<std::string_view> parts = {
       {program.code, program.code_size}, {program.format, program.format_size}, options};
-  if (PJRT_Error* failure = ask_worker("compiled", parts, client.device_list.size(), answer)) return failure;
+  if (PJRT_Error* failure = ask("compiled", parts, client.device_list.size(), answer)) return failure;
   return load_saved(client, std::move(answer.data), options, true, made);
 }
 
@@ -57,18 +66,42 @@ PJRT_Error* load(PJRT_Client& client, const std::string& bytes, const std::strin
   return load_saved(client, std::move(kept), options, false, made);
 }
 
+std::string_view view(const Storage& bytes) { return {static_cast<const char*>(bytes.data), bytes.bytes}; }
+
+PJRT_Error* find_partition(const Storage& bytes, std::string& text) {
+  Answer answer;
+  if (PJRT_Error* failure = ask("partitioned", {view(bytes)}, 0, answer)) return failure;
+  text = view(*answer.data);
+  return nullptr;
+}
+
 PJRT_Error* find_costs(const Storage& bytes, std::vector<std::pair<std::string, float>>& found) {
   Answer answer;
-  const std::string_view data(static_cast<const char*>(bytes.data), bytes.bytes);
-  if (PJRT_Error* failure = ask_worker("costs", {data}, 0, answer)) return failure;
+  if (PJRT_Error* failure = ask("costs", {view(bytes)}, 0, answer)) return failure;
   for (const auto& [name, value] : answer.values["costs"].members())
     found.emplace_back(name, static_cast<float>(value.number()));
   return nullptr;
 }
 
+PJRT_Error* add_handler(PJRT_FFI_Register_Handler_Args& args) {
+  const std::string name(args.target_name, args.target_name_size);
+  const std::string platform(args.platform_name, args.platform_name_size);
+  if (platform != "cpu" && platform != "CPU" && platform != "Host" && platform != "host")
+    return error(kUnimplemented, "the handler " + name + " is for the platform " + platform + ", and this one is cpu");
+  if (args.handler == nullptr || name.empty()) return error(kInvalidArgument, "a handler has a name and an address");
+  register_handler(name, reinterpret_cast<ffi::Handler*>(args.handler));
+  return nullptr;
+}
+
+void add_type(PJRT_FFI_Type_Register_Args& args) {
+  const ffi::TypeInfo info{sizeof info, nullptr, args.type_info != nullptr ? args.type_info->deleter : nullptr};
+  register_ffi_type({args.type_name, args.type_name_size}, reinterpret_cast<std::uintptr_t>(&args.type_id),
+                    reinterpret_cast<std::uintptr_t>(&info));
+}
+
 void find_versions(Host& host) {
   Answer answer;
-  if (PJRT_Error* failure = ask_worker("versions", {}, 0, answer)) {
+  if (PJRT_Error* failure = ask("versions", {}, 0, answer)) {
     delete failure;  // it comes again when something is compiled
     return;
   }
@@ -91,11 +124,14 @@ const PJRT_Api* make() {
   host.load = load;
   host.fingerprint = fingerprint;
   host.find_versions = find_versions;
+  host.add_handler = add_handler;
+  host.add_type = add_type;
   host.version = "stablexla " STABLEXLA_VERSION;
   const int own = number_of("STABLEXLA_NUM_DEVICES", host.wrong), forced = forced_devices(host.wrong);
   host.num_devices = own != 0 ? own : forced != 0 ? forced : 1;
   if (const int threads = number_of("STABLEXLA_NUM_THREADS", host.wrong)) set_num_threads(threads);
   costs_of_saved = find_costs;
+  partition_of_saved = find_partition;
   std::atexit([] { drain(); });  // before the memory that programs use goes
   return make_table(std::move(host));
 }

@@ -1,7 +1,7 @@
 #include "pjrt_messages.h"
 
 #include <cstdint>
-#include <vector>
+#include <numeric>
 
 #include "pjrt_objects.h"
 
@@ -54,21 +54,52 @@ std::string_view message_in(std::string_view message, std::uint64_t number) {
   return found;
 }
 
-}  // namespace
-
-// By CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto, its row.
-std::size_t device_of(std::string_view options) {
-  for (Field field : fields_of(message_in(message_in(message_in(options, 3), 9), 3)))
-    if (field.number == 1) return field.data.empty() ? field.value : take_varint(field.data);
-  return 0;
+std::string varint(std::size_t value) {
+  std::string made;
+  for (; value > 0x7F; value >>= 7) made += static_cast<char>(0x80 | (value & 0x7F));
+  return made + static_cast<char>(value);
 }
 
-std::string assignment_to(std::size_t device) {
-  std::string id;
-  for (; device > 0x7F; device >>= 7) id += static_cast<char>(0x80 | (device & 0x7F));
-  id += static_cast<char>(device);
-  const auto size = static_cast<char>(id.size());
-  return std::string{8, 1, 16, 1, 26, static_cast<char>(size + 2), 10, size} + id;
+// A field of bytes.
+std::string field(char number, const std::string& data) {
+  return static_cast<char>(number << 3 | 2) + varint(data.size()) + data;
+}
+
+}  // namespace
+
+// By CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto, its rows: one for each partition.
+DeviceNumbers devices_of(std::string_view options, std::size_t replicas, std::size_t partitions) {
+  std::vector<DeviceNumbers> rows;
+  for (const Field& row : fields_of(message_in(message_in(options, 3), 9))) {
+    if (row.number != 3) continue;
+    rows.emplace_back();
+    for (Field field : fields_of(row.data)) {
+      if (field.number != 1) continue;
+      if (field.data.empty()) rows.back().push_back(field.value);
+      while (!field.data.empty()) rows.back().push_back(take_varint(field.data));
+    }
+  }
+  DeviceNumbers devices(replicas * partitions);
+  std::iota(devices.begin(), devices.end(), 0);
+  if (rows.empty()) return devices;
+  for (std::size_t partition = 0; partition < partitions; ++partition)
+    for (std::size_t replica = 0; replica < replicas; ++replica) {
+      if (rows.size() != partitions || rows[partition].size() != replicas)
+        throw Refused(kInvalidArgument, "compile options for other devices than " + std::to_string(replicas) +
+                                            " replicas of " + std::to_string(partitions) + " partitions");
+      devices[replica * partitions + partition] = rows[partition][replica];
+    }
+  return devices;
+}
+
+std::string assignment_to(const DeviceNumbers& devices, std::size_t partitions) {
+  std::string made = "\x08" + varint(devices.size() / partitions) + "\x10" + varint(partitions);
+  for (std::size_t partition = 0; partition < partitions; ++partition) {
+    std::string row;
+    for (std::size_t i = partition; i < devices.size(); i += partitions) row += varint(devices[i]);
+    made += field(3, field(1, row));
+  }
+  return made;
 }
 
 }  // namespace stablexla::pjrt

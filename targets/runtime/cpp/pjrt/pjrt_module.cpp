@@ -1,5 +1,5 @@
 // The PJRT table as a capsule for JAX. Compiling is the only function that needs Python; programs with host calls, and
-// those of several devices, take the GIL for their arguments.
+// those of several processes, take the GIL for their arguments.
 #include "pjrt_module.h"
 
 #include <nanobind/stl/pair.h>
@@ -145,16 +145,19 @@ class Program final : public PJRT_Executable {
         executable_(made["executable"]),
         run_(made["run"]),
         plain_(made["plain"]),
-        compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
+        compiled_(nb::cast<const CompiledFunction*>(function_.get())),
+        code_(compiled_->plain_code()) {}
 
   bool needs_python() const override { return !compiled_->is_plain(); }
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
-    Memories arrays(results.size());
-    for (std::size_t d = 0; d < results.size(); ++d)
-      for (const auto& each : results[d])
-        if (each != nullptr) arrays[d].push_back(each);
-    return compiled_->is_plain() ? run_plain(arguments[0], arrays[0]) : run_with_python(arguments, arrays);
+    if (needs_python())
+      return with_python([&]() -> PJRT_Error* {
+        call_python(arguments, results);
+        return nullptr;
+      });
+    SignalledControl control;
+    return run_code(code_, compiled_->num_devices > 1 ? compiled_ : nullptr, arguments, results, control);
   }
 
   PJRT_Error* save(std::string& bytes) override {
@@ -174,32 +177,11 @@ class Program final : public PJRT_Executable {
       const auto read = [&](nb::handle pairs) {
         for (nb::handle each : nb::list(pairs)) found.push_back(nb::cast<std::pair<std::string, float>>(each));
       };
-      return ask(answer_, read, "costs", executable_.get(), plain_.get());
+      return ask(answer_, read, "costs", executable_.get());
     });
   }
 
  private:
-  PJRT_Error* run_plain(const std::vector<std::shared_ptr<Storage>>& arguments,
-                        const std::vector<std::shared_ptr<Storage>>& results) {
-    std::vector<void*> inputs, made;
-    for (const auto& each : arguments) inputs.push_back(each->data);
-    for (const auto& each : results) made.push_back(each->data);
-    SignalledControl control;
-    const Ending why = compiled_->run_plain(inputs.data(), made.data(), control);
-    if (why == Ending::kNone) return nullptr;
-    if (why == Ending::kInterrupted || why == Ending::kCancelled) return stopped(name, why == Ending::kInterrupted);
-    if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run that it is called from is to end");
-    const std::string temporaries = std::to_string(compiled_->arena_bytes) + " bytes for temporaries";
-    return error(kResourceExhausted, name + ": no memory for " + temporaries + ", or for the work space of a kernel");
-  }
-
-  PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {
-    return with_python([&]() -> PJRT_Error* {
-      call_python(arguments, results);
-      return nullptr;
-    });
-  }
-
   void call_python(const Memories& arguments, const Memories& results) {
     nb::list rows;
     for (const auto& of_device : arguments) {
@@ -211,9 +193,11 @@ class Program final : public PJRT_Executable {
     const nb::object made = compiled_->num_devices == 1
                                 ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
                                 : run_.get()(rows);
-    for (std::size_t d = 0; d < results.size(); ++d)
-      for (std::size_t r = 0; r < results[d].size(); ++r)
-        copy(nb::object(made[d][r]), *results[d][r]);
+    for (std::size_t d = 0; d < results.size(); ++d) {
+      std::size_t array = 0;  // tokens are none
+      for (const auto& each : results[d])
+        if (each != nullptr) copy(nb::object(made[d][array++]), *each);
+    }
   }
 
   static void copy(const nb::object& array, const Storage& to) {
@@ -227,6 +211,7 @@ class Program final : public PJRT_Executable {
   PyObject* answer_;  // of Python's, as long as the process
   Held function_, executable_, run_, plain_;
   const CompiledFunction* compiled_;
+  const PlainCode code_;
 };
 
 template <typename T>

@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "device_program.h"
 #include "memory_pool.h"
 #include "pjrt_abi.h"
 
 namespace stablexla::pjrt {
+
+constexpr int kMostDevices = 1024;
 
 // Of PJRT_Error_Code, which are absl's.
 enum Code : int {
@@ -297,6 +300,9 @@ struct Host {
   std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO
   // Finds these two where they are not known yet; nothing where there is no compiler.
   std::function<void(Host&)> find_versions = [](Host&) {};
+  // Of the extension for XLA's foreign function interface, which is there where these are.
+  std::function<PJRT_Error*(PJRT_FFI_Register_Handler_Args&)> add_handler;
+  std::function<void(PJRT_FFI_Type_Register_Args&)> add_type;
 };
 
 const PJRT_Api* make_table(Host host);
@@ -321,5 +327,8 @@ PJRT_Error* buffer_of_error(PJRT_Client_CreateErrorBuffer_Args& args);
 PJRT_Error* copy_part_to_host(PJRT_Buffer_CopyRawToHost_Args& args);
 // Runs, in pjrt_execute.cpp; one that does not wait for them only starts those that take long.
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits);
+// Runs a program without Python: on this thread, or on all of its `devices`, which is null where it is for one.
+PJRT_Error* run_code(const PlainCode& code, const DeviceProgram* devices, const Memories& arguments,
+                     const Memories& results, RunControl& control);
 
 }  // namespace stablexla::pjrt

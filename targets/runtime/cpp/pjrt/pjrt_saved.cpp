@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "container.h"
+#include "ffi_call.h"
 #include "plain_run.h"
 #include "pjrt_code.h"
 #include "pjrt_messages.h"
@@ -18,6 +19,9 @@ PJRT_Error* (*costs_of_saved)(const Storage& bytes, std::vector<std::pair<std::s
     [](const Storage&, std::vector<std::pair<std::string, float>>&) {
       return error(kUnimplemented, "costs are found by the compiler, which needs Python");
     };
+PJRT_Error* (*partition_of_saved)(const Storage& bytes, std::string& text) = [](const Storage&, std::string&) {
+  return error(kUnimplemented, "the program of one partition is found by the compiler, which needs Python");
+};
 
 namespace {
 
@@ -44,13 +48,6 @@ Array array_of(const std::string& text) {
   return made;
 }
 
-std::string bytes_of(const std::string& hexadecimal) {
-  std::string made;
-  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2)
-    made += static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16));
-  return made;
-}
-
 class SavedProgram final : public PJRT_Executable {
  public:
   SavedProgram(const PJRT_Client& client, std::shared_ptr<Storage> bytes, const std::string& given, bool own)
@@ -66,44 +63,39 @@ class SavedProgram final : public PJRT_Executable {
     if (function.find("gpu") != nullptr) throw Refused(kUnimplemented, "it is for a GPU");
     code_ = load_code(file.sections.at("code"), function["code"]);
     for (const auto& each : code_) code_bytes += static_cast<std::int64_t>(each->size());
-    entry_ = reinterpret_cast<Entry>(code_.back()->address(kEntry));
-    if (entry_ == nullptr) throw std::runtime_error("its code has no beginning");
-    flush_denormals_ = function["flush_denormals"].boolean();
-    arena_ = function["arena_bytes"].size();
-    arena_bytes = static_cast<std::int64_t>(arena_);
+    plain_.name = name;
+    plain_.entry = reinterpret_cast<Entry>(code_.back()->address(kEntry));
+    if (plain_.entry == nullptr) throw std::runtime_error("its code has no beginning");
+    plain_.flush_denormals = function["flush_denormals"].boolean();
+    plain_.arena_bytes = function["arena_bytes"].size();
+    arena_bytes = static_cast<std::int64_t>(plain_.arena_bytes);
     take_constants(file.sections.at("constants"), function["constants"]);
-    text = file.sections.at("source");
+    take_devices(description);
+    take_calls(function["host_calls"]);
+    const std::string_view source = file.sections.at("source");
+    has_source_ = !source.empty();
+    if (num_partitions == 1) text = source;  // that of a partition is another one
     const Json* plain = description.find("pjrt");
-    fingerprint = plain != nullptr ? (*plain)["fingerprint"].text() : std::to_string(std::hash<std::string_view>()(text));
+    fingerprint = plain != nullptr ? (*plain)["fingerprint"].text() : std::to_string(std::hash<std::string_view>()(source));
     read_interface(description, plain);
-    place_on(client, !given.empty() || plain == nullptr ? given : bytes_of((*plain)["options"].text()));
+    place_on(client, !given.empty() || plain == nullptr ? given : (*plain)["options"].bytes());
     lay_out();
   }
 
   bool needs_python() const override { return false; }
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
-    std::vector<void*> buffers;
-    buffers.reserve(arguments[0].size() + constants_.size() + results[0].size() + 1);
-    for (const auto& each : arguments[0]) buffers.push_back(each->data);
-    buffers.insert(buffers.end(), constants_.begin(), constants_.end());
-    for (const auto& each : results[0])
-      if (each != nullptr) buffers.push_back(each->data);
-    buffers.push_back(nullptr);
     RunControl control;
-    const Ending why = run_plain(entry_, flush_denormals_, buffers.data(), buffers.size(), arena_, control);
-    if (why == Ending::kNone) return nullptr;
-    if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run was stopped");
-    return error(kResourceExhausted,
-                 name + ": no memory for " + std::to_string(arena_) + " bytes for temporaries, or for the work space of a kernel");
+    return run_code(plain_, together_.get(), arguments, results, control);
   }
 
   PJRT_Error* save(std::string& bytes) override {
     bytes.assign(static_cast<const char*>(bytes_->data), bytes_->bytes);
     return nullptr;
   }
-  PJRT_Error* partition(std::string&) override {
-    return error(kUnimplemented, name + ": it was saved without its source");
+  PJRT_Error* partition(std::string& found) override {
+    if (!has_source_) return error(kUnimplemented, name + ": it was saved without its source");
+    return partition_of_saved(*bytes_, found);
   }
   PJRT_Error* count_costs(std::vector<std::pair<std::string, float>>& found) override {
     return costs_of_saved(*bytes_, found);
@@ -111,23 +103,27 @@ class SavedProgram final : public PJRT_Executable {
 
  private:
   static void check(const Json& description) {
-    const Json& function = description["function"];
-    const std::size_t devices = function["num_devices"].size();
-    if (devices != 1)
-      throw Refused(kUnimplemented, "it runs on " + std::to_string(devices) + " devices, which only Python's plugin has: "
-                                    "JAX_PLATFORMS=stablexla, or stablexla.load_executable");
-    if (!function["host_calls"].is_null() && !function["host_calls"].list().empty()) {
-      std::string names;
-      for (const Json& call : function["host_calls"].list()) {
-        const Json* target = call.find("target");
-        names += (names.empty() ? "" : ", ") + (target != nullptr ? target->text() : call["call"].text());
-      }
-      throw Refused(kUnimplemented, "it calls functions of Python's: " + names);
-    }
     for (const char* side : {"dynamic_parameters", "dynamic_results"})
       for (const Json& dimensions : description[side].list())
         if (!dimensions.list().empty())
           throw Refused(kUnimplemented, "it has dimensions with sizes at run time, for which PJRT has no arguments");
+  }
+
+  // Calls of handlers are bound to those that are registered now.
+  void take_calls(const Json& calls) {
+    if (calls.is_null()) return;
+    std::string names;
+    for (const Json& call : calls.list()) {
+      const Json* target = call.find("target");
+      const Json* form = call.find("form");
+      ffi::Handler* handler = form != nullptr && target != nullptr ? find_handler(target->text()) : nullptr;
+      if (handler != nullptr)
+        plain_.calls.push_back(std::make_shared<FfiCall>(target->text(), FfiStages{nullptr, nullptr, nullptr, handler}, *form));
+      else
+        names += (names.empty() ? "" : ", ") + (target != nullptr ? target->text() : call["call"].text()) +
+                 (form != nullptr ? ", a handler that PJRT_FFI_Register_Handler has not registered" : "");
+    }
+    if (!names.empty()) throw Refused(kUnimplemented, "it calls functions of Python's: " + names);
   }
 
   void take_constants(std::string_view section, const Json& sizes) {
@@ -136,9 +132,21 @@ class SavedProgram final : public PJRT_Executable {
       const std::size_t size = each.size();
       if (offset > section.size() || size > section.size() - offset)
         throw std::runtime_error("its constants are not of the length that they should have");
-      constants_.push_back(size == 0 ? nothing : const_cast<char*>(section.data()) + offset);
+      plain_.constants.push_back(size == 0 ? nothing : const_cast<char*>(section.data()) + offset);
       offset += padded(size);
     }
+  }
+
+  void take_devices(const Json& description) {
+    const Json& function = description["function"];
+    const std::size_t count = function["num_devices"].size(), replicas = description["num_replicas"].size();
+    const std::size_t partitions = description["num_partitions"].size();
+    if (count < 1 || count > kMostDevices || replicas > count || partitions > count || replicas * partitions != count)
+      throw std::runtime_error("its devices are not as many as its replicas and partitions");
+    num_replicas = static_cast<int>(replicas);
+    num_partitions = static_cast<int>(partitions);
+    if (count == 1) return;
+    together_ = std::make_unique<DeviceProgram>(name, function["collectives"].list(), static_cast<int>(count));
   }
 
   void read_interface(const Json& description, const Json* plain) {
@@ -200,7 +208,15 @@ class SavedProgram final : public PJRT_Executable {
     }
     parameters.assign(given.begin(), given.end());
     for (const Array& each : given) argument_bytes += static_cast<std::int64_t>(each.bytes);
-    if (plain != nullptr) read_donated(*plain, given, made);
+    if (plain == nullptr) return;
+    read_donated(*plain, given, made);
+    const auto shardings = [plain](const char* side) {
+      std::vector<std::string> found;
+      for (const Json& each : (*plain)[side].list()) found.push_back(each.bytes());
+      return Texts(std::move(found));
+    };
+    parameter_shardings = shardings("parameter_shardings");
+    output_shardings = shardings("output_shardings");
   }
 
   // As `_used_up` of stablexla/pjrt/compiling.py.
@@ -221,21 +237,25 @@ class SavedProgram final : public PJRT_Executable {
   }
 
   void place_on(const PJRT_Client& client, const std::string& options) {
-    const std::size_t device = device_of(options);
-    if (device >= client.device_list.size())
-      throw Refused(kInvalidArgument, "it is for device " + std::to_string(device) + ", where there are " +
-                                          std::to_string(client.device_list.size()) + "; STABLEXLA_NUM_DEVICES says how many");
-    devices.push_back(client.device_list[device]);
-    logical_ids.push_back({0, 0});
-    assignment = assignment_to(device);
+    const auto partitions = static_cast<std::size_t>(num_partitions);
+    const DeviceNumbers numbers = devices_of(options, static_cast<std::size_t>(num_replicas), partitions);
+    for (std::size_t device : numbers) {
+      if (device >= client.device_list.size())
+        throw Refused(kInvalidArgument,
+                      "it is for device " + std::to_string(device) + ", where there are " +
+                          std::to_string(client.device_list.size()) + "; STABLEXLA_NUM_DEVICES says how many");
+      const int number = static_cast<int>(devices.size());
+      devices.push_back(client.device_list[device]);
+      logical_ids.push_back({number / num_partitions, number % num_partitions});
+    }
+    assignment = assignment_to(numbers, partitions);
   }
 
   const std::shared_ptr<Storage> bytes_;  // the constants are in there
   std::vector<std::unique_ptr<ObjectCode>> code_;
-  std::vector<void*> constants_;
-  Entry entry_ = nullptr;
-  bool flush_denormals_ = false;
-  std::size_t arena_ = 0;
+  PlainCode plain_;
+  std::unique_ptr<DeviceProgram> together_;  // on several devices
+  bool has_source_ = false;
 };
 
 }  // namespace

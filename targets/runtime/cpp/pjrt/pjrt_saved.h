@@ -17,7 +17,8 @@ PJRT_Error* load_saved(const PJRT_Client& client, std::shared_ptr<Storage> bytes
 // The file in what JAX's executables serialize to: jaxlib writes a message of its own before it, and its length.
 std::string_view file_in(std::string_view bytes);
 
-// What a program's costs are found by; set where there is a compiler.
+// What a program's costs are found by, and the program of one of its partitions; set where there is a compiler.
 extern PJRT_Error* (*costs_of_saved)(const Storage& bytes, std::vector<std::pair<std::string, float>>& found);
+extern PJRT_Error* (*partition_of_saved)(const Storage& bytes, std::string& text);
 
 }  // namespace stablexla::pjrt

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMinor = 104;  // from 105 on PJRT_Memory begins with a table of functions
 const char kPlatform[] = "cpu";
-constexpr long kMostDevices = 1024;
 Host host;
 PJRT_NamedValue plugin_attributes[2];
 
@@ -114,9 +113,21 @@ void attributes(PJRT_Plugin_Attributes_Args& args) {
   args.num_attributes = host.current_version.empty() ? 0 : 2;
 }
 
+// `num_devices` as an option, which XLA's CPU calls `cpu_device_count`; options of other names are other plugins'.
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
-  if (!host.wrong.empty()) return error(kInvalidArgument, host.wrong);
-  args.client = new PJRT_Client(host.num_devices, host.process, host.processes);
+  int count = host.num_devices;
+  bool is_given = false;
+  for (std::size_t i = 0; i < args.num_options; ++i) {
+    const PJRT_NamedValue& option = args.create_options[i];
+    const std::string name(option.name, option.name_size);
+    if (name != "num_devices" && name != "cpu_device_count") continue;
+    if (option.type != kInteger || option.int64_value < 1 || option.int64_value > kMostDevices)
+      return error(kInvalidArgument, "the option " + name + " is a number of devices, from 1 to 1024");
+    count = static_cast<int>(option.int64_value);
+    is_given = true;
+  }
+  if (!is_given && !host.wrong.empty()) return error(kInvalidArgument, host.wrong);
+  args.client = new PJRT_Client(count, host.process, host.processes);
   return nullptr;
 }
 
@@ -422,6 +433,12 @@ void output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args)
 
 void context_create(PJRT_ExecuteContext_Create_Args& args) { args.context = new PJRT_ExecuteContext; }
 void context_destroy(PJRT_ExecuteContext_Destroy_Args& args) { delete args.context; }
+
+// ---- handlers of custom calls
+
+void ffi_type(PJRT_FFI_Type_Register_Args& args) { host.add_type(args); }
+PJRT_Error* ffi_handler(PJRT_FFI_Register_Handler_Args& args) { return host.add_handler(args); }
+PJRT_Error* ffi_user_data(Args&) { return error(kUnimplemented, "handlers get no data of a run's context"); }
 
 // ---- layouts
 
@@ -744,6 +761,13 @@ const PJRT_Api* make_table(Host given) {
   SLOT(PJRT_Executable_GetParameterLayouts, parameter_layouts)
 #undef SLOT
   table.extension_start = &layouts;
+  if (host.add_handler == nullptr) return &table;
+  static PJRT_FFI_Extension ffi{};
+  ffi.base = {sizeof ffi, kFfi, &layouts.base};
+  ffi.type_register = reinterpret_cast<void*>(&slot<PJRT_FFI_Type_Register_Args, ffi_type>);
+  ffi.user_data_add = reinterpret_cast<void*>(&slot<Args, ffi_user_data>);
+  ffi.register_handler = reinterpret_cast<void*>(&slot<PJRT_FFI_Register_Handler_Args, ffi_handler>);
+  table.extension_start = &ffi;
   return &table;
 }
 
