@@ -153,8 +153,7 @@ def end_group_with(lifeline: int) -> None:
     import subprocess
 
     if IS_MACOS:
-        script = f"read -r _ <&{lifeline}; kill -KILL 0"
-        subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, pass_fds=(lifeline,))
+        subprocess.Popen(["/bin/sh", "-c", "read -r _; kill -KILL 0"], stdin=lifeline)
         return
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)

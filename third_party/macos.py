@@ -53,15 +53,18 @@ def tool(name: str) -> Path:
 def wrapped(name: str, *options: str) -> Path:
     """Write a script that is a tool of zig's, as CMake takes one program by its path.
 
-    It leaves out nanobind's list of Python's symbols, which zig's linker does not read: it takes all that are missing
-    for those of the process.
+    It leaves out nanobind's list of Python's symbols, which zig's linker does not read: all that are missing are taken
+    for those of the process. It links bundles, at which the linker of zig 0.17 crashes, as shared libraries.
     """
     script = FOLDER / "bin" / name
     script.parent.mkdir(parents=True, exist_ok=True)
     words = " ".join([f'"{sys.executable}"', "-m", "ziglang", name, *options])
     script.write_text(
         "#!/bin/sh\n"
-        'for word; do shift; case "$word" in -Wl,@*) ;; *) set -- "$@" "$word" ;; esac; done\n'
+        "for word; do shift\n"
+        '  case "$word" in -Wl,@*) continue ;; -bundle) word=-dynamiclib ;; esac\n'
+        '  set -- "$@" "$word"\n'
+        "done\n"
         f'exec {words} "$@"\n'
     )
     script.chmod(0o755)
