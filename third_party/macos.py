@@ -33,8 +33,8 @@ def main(arguments: Sequence[str]) -> None:
     run(tool("cmake"), "--build", build, "--", "--quiet", "-j2", *arguments)
     for file in sorted(build.glob("*.so")):
         print(said("llvm-otool", "-hvL", file))
-        elsewhere = re.findall(r"\(undefined\) .*?external (\S+) \((.*)\)", said("llvm-nm", "-m", "-u", file))
-        unknown = [name for name, place in elsewhere if place.startswith("dynamic") and not name.startswith(PYTHON)]
+        in_no_library = re.findall(r"external (\S+)$", said("llvm-nm", "-m", "-u", file), re.MULTILINE)
+        unknown = [name for name in in_no_library if not name.startswith(PYTHON)]
         if unknown:
             sys.exit(f"{file.name}: neither in a library nor of Python: {', '.join(unknown)}")
 
