@@ -27,7 +27,8 @@ help:
 	@echo "make test    install it with all it takes to test, then lint, type-check and run the suite, and operations eagerly"
 	@echo "make test-all  every case of every test: crosses of element types and shapes, of which make test draws a part"
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
-	@echo "make test-aarch64  the loader, the plugin and a part of the operations on an emulated AArch64, made in build/aarch64"
+	@echo "make test-aarch64  the loader, the plugin and a part of the operations on an emulated AArch64, made in build/aarch64,"
+	@echo "             operations with macOS's calling convention as well"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
 	@echo "make sanitize  the native runtime's tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer"
@@ -58,6 +59,7 @@ test-oldest:
 	$(MAKE) VENV=$(OLDEST) PYTHON=$$(third_party/find_python.sh oldest) LINE=--oldest slice
 
 HALVES_TEST := test_denormal_halves_are_flushed_where_arithmetic_is_on_halves
+APPLE := tests.targets.runtime.apple_convention
 PLUGIN_TEST := test_the_cpu_is_this_platform_where_it_is_the_only_one
 # Under an emulator, without rights: third_party/aarch64.py.
 test-aarch64: $(VENV)/installed.test
@@ -66,9 +68,12 @@ test-aarch64: $(VENV)/installed.test
 	  tests/ops/test_reduction.py tests/ops/test_scan.py tests/interop/test_pjrt.py::$(PLUGIN_TEST)
 	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore -n $(JOBS) \
 	  tests/targets/runtime/test_relocations.py tests/targets/runtime/test_pjrt_table.py \
+	  tests/targets/runtime/test_system.py \
 	  tests/targets/cpu/contraction/test_dot_instructions.py::test_instructions_of_this_machine \
 	  "tests/targets/cpu/contraction/test_factors.py::test_widths_of_vectors[paired in lines-128-6]" \
 	  tests/targets/codegen/test_halves.py::test_results_are_those_of_f32 tests/targets/cpu/test_emit.py::$(HALVES_TEST)
+	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore -n $(JOBS) --slice -p $(APPLE) \
+	  tests/ops/test_contraction.py tests/ops/test_elementwise.py tests/ops/test_order.py
 
 slice: $(VENV)/installed.test
 	$(BIN)/pytest -n $(JOBS) --slice $(PYTEST_ARGS)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from stablexla.dialects import system
 from stablexla.dialects.errors import ExecutionError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import is_launched, knobs
@@ -199,8 +200,7 @@ def _import_mpi() -> tuple[Any, bool]:
 
 def _place() -> list[int]:
     """Return this machine's boot, the process's PID namespace, and its number in that."""
-    boot = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:15], 16)
-    return [boot, os.stat("/proc/self/ns/pid").st_ino, os.getpid()]
+    return [*system.place(), os.getpid()]
 
 
 def _pids(places: list[list[int]]) -> list[int]:
@@ -217,13 +217,9 @@ def _handle(MPI: Any, value: Any) -> int:
 
 def _library() -> str:
     """Return the MPI library that mpi4py has loaded."""
-    found = set()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if re.match(r"lib(p?mpi|mpi_abi)(-[0-9a-f]+)?\.so", Path(path).name):
-            found.add(path)
+    found = [file for file in system.loaded_files() if system.is_library(file, r"lib(p?mpi|mpi_abi)(-[0-9a-f]+)?")]
     if len(found) != 1:
-        raise StablexlaError(f"one MPI library should be loaded, but there are {len(found)}: {sorted(found)}")
+        raise StablexlaError(f"one MPI library should be loaded, but there are {len(found)}: {found}")
     return found.pop()
 
 

@@ -22,6 +22,7 @@ from types import ModuleType
 
 from stablexla.dialects.builds.elf_names import rename_libraries
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.system import IS_MACOS, loaded_files
 
 # In the order in which they are linked with each other.
 RENAMED = {
@@ -41,9 +42,9 @@ _loaded: list[ctypes.CDLL] = []
 def deep_binding() -> int:
     """Return the flag for `dlopen` of a library with MLIR or LLVM: `RTLD_DEEPBIND` where TensorFlow may be loaded.
 
-    Not under a sanitizer, which refuses it.
+    Not under a sanitizer, which refuses it, nor on macOS, which looks symbols up in the library that has them.
     """
-    if "tensorflow" not in sys.modules and PathFinder.find_spec("tensorflow") is None:
+    if IS_MACOS or ("tensorflow" not in sys.modules and PathFinder.find_spec("tensorflow") is None):
         return 0
     process = ctypes.CDLL(None)
     return 0 if any(hasattr(process, f"__{name}_init") for name in ("asan", "tsan")) else os.RTLD_DEEPBIND
@@ -58,9 +59,10 @@ def find_private_spec(
 ) -> ModuleSpec | None:
     """Find a module of `mlir._mlir_libs` like Python does, and have it loaded from a copy if it is an extension.
 
-    None where there is no such module, or the others were loaded before by somebody else.
+    None where there is no such module, the others were loaded before by somebody else, or the system is macOS, whose
+    linker takes libraries by their paths.
     """
-    if "mlir._mlir_libs._mlir" in sys.modules and not _loaded:
+    if IS_MACOS or ("mlir._mlir_libs._mlir" in sys.modules and not _loaded):
         return None
     spec = PathFinder.find_spec(name, path, target)
     if spec is not None and spec.origin and isinstance(spec.loader, ExtensionFileLoader):
@@ -139,9 +141,7 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
 
 
 def _mapped_files(names: Sequence[str]) -> list[Path]:
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    files = {line.split(maxsplit=5)[5] for line in lines if line.endswith(tuple(f"/{name}" for name in names))}
-    return [Path(file) for file in sorted(files)]
+    return [Path(file) for file in loaded_files() if Path(file).name in names]
 
 
 def _package_of(file: Path) -> str:

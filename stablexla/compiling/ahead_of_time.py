@@ -32,7 +32,7 @@ from stablexla.targets.runtime.processor import ARM, LEVELS
 from stablexla.targets.signature.interface import Signature
 
 Form = Literal["library", "object", "assembly", "llvm-ir"]
-SUFFIXES: dict[str, Form] = {".so": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
+SUFFIXES: dict[str, Form] = {".so": "library", ".dylib": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ def compile_library(
             hint='link_arguments=["-lopenblas"]',
             option="--link-arg=-lopenblas",
         )
-    link = partial(toolchain.link, output=output, arguments=link_arguments, linker=linker, runtime=runtime)
+    link = partial(
+        toolchain.link, output=output, arguments=link_arguments, triple=triple, linker=linker, runtime=runtime
+    )
     _write(made, output, form, CpuOptions.of(options).opt_level, cpu, triple, link)
     if header_file is not None:
         Path(header_file).write_text(header(function_name, signature, is_random=made.is_random))
@@ -165,7 +167,7 @@ def _write(
         if form == "llvm-ir":
             output.write_text(made.text())
             return
-        text = made.text() if form == "assembly" else made.with_files(folder)
+        text = made.text() if form == "assembly" else made.with_files(folder, triple)
         text = optimized(text, opt_level, cpu, triple)
         target = folder / "program.o" if form == "library" else output
         generated(text, target, opt_level, cpu, triple, assembly=form == "assembly")

@@ -103,7 +103,7 @@ def parser() -> Parser:
     add("-o", "--output", type=Path, metavar="FILE", help=OUTPUT)
     add_shapes_option(parser)
     add("--constants", type=Path, metavar="FILE", help=CONSTANTS)
-    add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
+    add("--emit", choices=sorted({*SUFFIXES.values()}), help="what to make (default: by the name of the output)")
     add("--header", type=Path, metavar="FILE", help="write the C header; for a GPU one that launches the kernels")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
     cpu = "as LLVM calls it (default: this machine's; with --target-triple a generic one)"
@@ -186,7 +186,7 @@ def _make(given: argparse.Namespace) -> int:
         runtime=given.runtime,
         options=compile_options(given),
     )
-    if made.external and given.output.suffix != ".so":
+    if made.external and SUFFIXES.get(given.output.suffix) != "library":
         print(f"{given.output.name}: needs {', '.join(made.external)} of another library", file=sys.stderr)
     return 0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.system import cache_bytes
 from stablexla.targets.runtime import default_num_threads, processor
 from stablexla.targets.runtime.processor import LEVELS
 
@@ -138,13 +139,15 @@ def host_target() -> CpuTarget:
     flags = set(processor.flags())
     wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
     bits = 512 if wide else 256 if "avx2" in flags else 128
-    l2_bytes = _cache_bytes(2, 512 << 10)
+    own = CpuTarget()
+    l1_bytes, l2_bytes, l3_bytes = cache_bytes()
+    l2_bytes = l2_bytes or own.l2_bytes
     return CpuTarget(
         vector_bits=bits,
         num_vector_registers=_vector_registers(bits, is_arm="asimd" in flags),
-        l1_bytes=_cache_bytes(0, 32 << 10),
+        l1_bytes=l1_bytes or own.l1_bytes,
         l2_bytes=l2_bytes,
-        l3_bytes=_cache_bytes(3, 16 << 20),
+        l3_bytes=l3_bytes or own.l3_bytes,
         num_threads=default_num_threads(),
         group_bytes=256 << 10 if l2_bytes >= 1 << 20 else max(64 << 10, l2_bytes // 8),
         features=features_worth_using(flags, _about_processor().get("vendor_id", "")),
@@ -178,12 +181,3 @@ def _may_use_tiles() -> bool:
         return platform.machine() == "x86_64" and ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
     except (OSError, AttributeError):
         return False
-
-
-def _cache_bytes(index: int, default: int) -> int:
-    try:
-        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
-    except OSError:
-        return default
-    units = {"K": 1 << 10, "M": 1 << 20}
-    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text or default)

@@ -7,6 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from stablexla.dialects.system import loaded_files
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES
 from stablexla.targets.host.symbol_table import symbol
 from stablexla.targets.runtime._runtime import set_blas_functions
@@ -29,7 +30,9 @@ def address(function: str) -> int:
 @functools.cache
 def _tell_of_threads() -> None:
     """Register OpenBLAS's functions that get and set its thread count with the runtime."""
-    for path in _loaded_libraries("openblas"):
+    for path in loaded_files():
+        if "openblas" not in Path(path).name or not Path(path).is_file():
+            continue
         library = ctypes.CDLL(path)
         for prefix in ("scipy_openblas", "openblas"):
             names = [f"{prefix}_{verb}_num_threads" for verb in ("get", "set")]
@@ -37,16 +40,6 @@ def _tell_of_threads() -> None:
                 get, set_ = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names)
                 set_blas_functions(get, set_)
                 return
-
-
-def _loaded_libraries(word: str) -> list[str]:
-    """Return the shared libraries mapped into the process whose file names contain `word`."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return []
-    files = {line.split(maxsplit=5)[-1] for line in lines if word in line.rsplit("/", 1)[-1]}
-    return sorted(path for path in files if Path(path).is_file())
 
 
 def _pointer(capsule: Any) -> int:

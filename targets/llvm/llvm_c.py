@@ -20,6 +20,7 @@ import mlir.passmanager as passmanager
 from mlir import _mlir_libs
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.system import shared_library
 from stablexla.targets.llvm.code_llvm import second_llvm
 from stablexla.targets.runtime import processor
 
@@ -123,7 +124,7 @@ class HostProcessor:
 @functools.cache
 def _library() -> Any:
     """Load the bindings' own library (no other copy of MLIR will do), which contains LLVM too."""
-    library = ctypes.CDLL(str(Path(_mlir_libs.__file__).parent / "libMLIRPythonCAPI.so"))
+    library = ctypes.CDLL(str(Path(_mlir_libs.__file__).parent / shared_library("libMLIRPythonCAPI")))
     _declare(library, _OF_MLIR | _OF_LLVM)
     return library
 
@@ -168,7 +169,17 @@ def host() -> HostProcessor:
 def _host(library: Any) -> HostProcessor:
     names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
     found = HostProcessor(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
+    found = replace(found, triple=elf_triple(found.triple))
     return replace(found, features=_features(processor.features())) if _is_arm() else found
+
+
+def elf_triple(triple: bytes) -> bytes:
+    """Return the triple of a machine's object files in ELF, which the runtime loads, with the machine's own ABI.
+
+    >>> elf_triple(b"arm64-apple-darwin23.6.0"), elf_triple(b"x86_64-unknown-linux-gnu")
+    (b'arm64-apple-darwin23.6.0-elf', b'x86_64-unknown-linux-gnu')
+    """
+    return triple + b"-elf" if b"-apple-" in triple else triple
 
 
 def _is_arm() -> bool:

@@ -20,7 +20,7 @@ from stablexla.targets.llvm.check_stops import take_places
 from stablexla.targets.llvm.engine import declared_functions
 from stablexla.targets.llvm.entry import EntryContract, take_entry
 from stablexla.targets.llvm.llvm_c import CODE_GENERATION
-from stablexla.targets.llvm.toolchain import llvm_tool, run
+from stablexla.targets.llvm.toolchain import is_for_macos, llvm_tool, run
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.runtime.processor import ARM, llvm_name, machine
 from stablexla.targets.signature.interface import Signature
@@ -48,13 +48,17 @@ class Standalone:
         """Return the whole LLVM IR, with the constants inline."""
         return self.ir + "".join(map(self._written_out, range(len(self.constants))))
 
-    def with_files(self, folder: Path) -> str:
+    def with_files(self, folder: Path, triple: str = "") -> str:
         """Return LLVM IR with the constants in files of a folder, which the assembler reads: fast for big ones."""
-        lines = ['module asm ".section .rodata.stablexla,\\22a\\22,@progbits"\n'] if self.constants else []
+        is_macho = is_for_macos(triple)
+        section = "__TEXT,__const" if is_macho else ".rodata.stablexla,\\22a\\22,@progbits"
+        hidden, prefix = (".private_extern", "_") if is_macho else (".hidden", "")
+        lines = [f'module asm ".section {section}"\n'] if self.constants else []
         for i, constant in enumerate(self.constants):
             path, label = folder / f"constant{i}", _constant(self.name, i)
             path.write_bytes(constant.tobytes())
-            for line in (".balign 64", f".hidden {label}", f".globl {label}", f"{label}:"):
+            symbol = f"{prefix}{label}"
+            for line in (".balign 64", f"{hidden} {symbol}", f".globl {symbol}", f"{symbol}:"):
                 lines.append(f'module asm "{line}"\n')
             lines.append(f'module asm ".incbin \\22{path}\\22"\n')
             lines.append(f"@{label} = external hidden constant i8\n")

@@ -11,10 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.system import IS_MACOS
 from stablexla.targets.runtime import library_path
 
 STAGE = "machine code"
 ARCHIVE = "libstablexla_standalone.a"
+# The threads that a library starts stay in its code. On macOS libraries bind to themselves and must be whole anyway.
+_ELF_OPTIONS = tuple(
+    f"-Wl,{option}" for option in ("--exclude-libs,ALL", "-Bsymbolic", "-z,defs", "-z,noexecstack", "-z,nodelete")
+)
 _LINKERS = (("c++",), ("g++",), ("clang++",), ("cc", "-lstdc++"), ("gcc", "-lstdc++"), ("clang", "-lstdc++"))
 
 
@@ -67,11 +72,25 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
     return done.stdout
 
 
-def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str = "", runtime: str | Path = "") -> None:
+def is_for_macos(triple: str) -> bool:
+    """Whether object files of a triple, which is this machine's when it is "", are Mach-O."""
+    return "-apple-" in triple if triple else IS_MACOS
+
+
+def link(
+    object_file: Path,
+    output: Path,
+    arguments: Sequence[str],
+    *,
+    triple: str = "",
+    linker: str = "",
+    runtime: str | Path = "",
+) -> None:
     """Link a shared library from an object file and the runtime.
 
     Args:
         arguments: for the linker, after the object file.
+        triple: LLVM's, of the object file's machine.
         linker: a C++ compiler; one that is found in PATH, when it is "".
         runtime: the static library; this installation's, when it is "".
 
@@ -79,13 +98,8 @@ def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str 
         CompileError: there is no linker, or a function that the program calls is in none of the libraries.
     """
     front, *rest = (linker,) if linker else _linker()
-    command = [
-        *(front, "-shared", "-o", str(output), str(object_file), str(runtime or archive()), *arguments, *rest),
-        *("-lm", "-pthread", "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,-z,noexecstack"),
-        # the threads that it starts stay in its code
-        "-Wl,-z,nodelete",
-    ]
-    run(command)
+    command = [front, "-shared", "-o", str(output), str(object_file), str(runtime or archive()), *arguments, *rest]
+    run([*command, "-lm", "-pthread", *(() if is_for_macos(triple) else _ELF_OPTIONS)])
 
 
 def link_c(source: Path, output: Path, arguments: Sequence[str], linker: str = "") -> None:

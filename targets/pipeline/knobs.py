@@ -5,7 +5,6 @@ A knob can be set in code as well, for the length of a `with` block: `with knobs
 
 from __future__ import annotations
 
-import ctypes
 import difflib
 import functools
 import os
@@ -18,6 +17,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.system import has_more_privileges
 
 T = TypeVar("T")
 
@@ -28,9 +28,6 @@ OF_TESTS = "STABLEXLA_TEST_"
 """Prefix of the variables by which tests talk to the processes that they start."""
 
 _FORCED = "--xla_force_host_platform_device_count"
-
-_AT_SECURE = 23
-"""Of the auxiliary vector: set by the kernel where a program got more privileges than its caller has."""
 
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 
@@ -72,8 +69,7 @@ class Knob(Generic[T]):
 
 
 def _is_privileged() -> bool:
-    kernel_says = ctypes.CDLL(None).getauxval(_AT_SECURE)
-    return bool(kernel_says) or os.getuid() != os.geteuid() or os.getgid() != os.getegid()
+    return has_more_privileges() or os.getuid() != os.geteuid() or os.getgid() != os.getegid()
 
 
 IS_PRIVILEGED = _is_privileged()

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stablexla.dialects.system import memory_file
+
 _lock = threading.Lock()
 _is_read_by_others = False
 
@@ -28,7 +30,7 @@ def captured_stderr() -> Iterator[list[str]]:
 
 @contextmanager
 def _captured_in_memory(lines: list[str]) -> Iterator[None]:
-    memory = os.memfd_create("stderr")
+    memory = memory_file("stderr")
     kept = -1
     with contextlib.suppress(OSError):  # it is closed
         kept = os.dup(2)

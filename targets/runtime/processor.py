@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import platform
 import re
-from pathlib import Path
 
+from stablexla.dialects import system
 from stablexla.targets.runtime._runtime import processor_flags
 
 # Features that LLVM selects instructions by, in Linux's names; others in its list concern operating systems only.
@@ -64,20 +64,13 @@ def machine() -> str:
 
 @functools.cache
 def name() -> str:
-    """Return the processor's name for a reader, or the architecture where Linux has none for it."""
-    try:
-        with Path("/proc/cpuinfo").open() as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return machine()
+    """Return the processor's name for a reader, or the architecture where the system has none for it."""
+    return system.processor_name()
 
 
 @functools.cache
 def flags() -> frozenset[str]:
-    """Return all features that Linux lists for this machine; none when it does not say."""
+    """Return all features that the system lists for this machine, by Linux's names; none when it does not say."""
     return frozenset(processor_flags())
 
 

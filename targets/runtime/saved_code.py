@@ -15,6 +15,7 @@ import numpy as np
 from stablexla.dialects import custom_calls
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget
 from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.dialects.system import shared_library
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import mpi_symbols, processor
 from stablexla.targets.runtime._runtime import (
@@ -236,7 +237,7 @@ def _registered(names: Sequence[str]) -> dict[str, int]:
 def _address_in_mlir(name: str) -> int:
     spec = importlib.util.find_spec("mlir")
     places = list(spec.submodule_search_locations or ()) if spec else []
-    library = ctypes.CDLL(str(Path(places[0]) / "lib" / "libmlir_c_runner_utils.so"))
+    library = ctypes.CDLL(str(Path(places[0]) / "lib" / shared_library("libmlir_c_runner_utils")))
     return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 

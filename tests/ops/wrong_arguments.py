@@ -26,6 +26,7 @@ import numpy as np
 import stablexla as sx
 from stablexla.builder.registry import REGISTRY
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
+from stablexla.dialects.system import mapped_bytes
 from tests.ops.wrong_values import WRONG, Wrong
 
 MEMORY = 1 << 30
@@ -227,9 +228,8 @@ def limit() -> None:
         raise TooLong
 
     signal.signal(signal.SIGVTALRM, end)
-    with open("/proc/self/statm") as statm:
-        used = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    if (used := mapped_bytes()) is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
 
 
 def main() -> int:

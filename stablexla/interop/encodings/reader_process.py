@@ -12,9 +12,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from stablexla.dialects.system import mapped_bytes
 from stablexla.processes import wire
 from stablexla.processes.serving import connect
 
@@ -182,11 +182,14 @@ def _answer(kind: Any, data: bytes, contexts: Any) -> tuple[str, dict[str, Any],
 
 @contextlib.contextmanager
 def _limits(seconds: int, memory: int) -> Iterator[None]:
-    """End the process when a request takes too long or too much memory, even when nobody waits for it."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    """End the process when a request takes too long or too much memory, even when nobody waits for it.
+
+    Memory has a limit where the system says how much is mapped already: on Linux.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    if (mapped := mapped_bytes()) is not None:
+        most = mapped + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     signal.setitimer(signal.ITIMER_PROF, seconds)  # of processor time
     signal.alarm(_PATIENCE * seconds)
     try:
@@ -194,7 +197,8 @@ def _limits(seconds: int, memory: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        if mapped is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 #include "called_run.h"
 
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <utility>
@@ -8,6 +7,7 @@
 #include <nanobind/stl/string.h>
 
 #include "arrays.h"
+#include "system.h"
 
 namespace stablexla {
 
@@ -37,7 +37,7 @@ bool look_for_signals(ReleasedGil& gil, Raised& raised) noexcept {
   gil.take();
   try {
     if (!raised.is_set() && PyErr_CheckSignals() != 0) raised.take();
-  } catch (abi::__forced_unwind&) {
+  } catch (ThreadExit&) {
     for (;;) pause();  // Python was finalized while its code ran here: see ReleasedGil
   }
   const bool fine = !raised.is_set();

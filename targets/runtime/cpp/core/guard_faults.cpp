@@ -2,38 +2,29 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include "guard.h"
 #include "object_code.h"
 #include "stopping.h"
+#include "system.h"
 
 namespace stablexla {
 namespace {
 
-struct sigaction former;
+struct sigaction former[std::size(kFaults)];
 
-// Where a thread was when it was refused.
-struct Refused {
-  std::uintptr_t instruction = 0, caller = 0;  // the caller's only where a function without a frame was refused
-  Access access = Access::kUnknown;
-};
-
-#if defined(__x86_64__)
-Refused refused_of(const void* context, const void*) {
-  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-  Refused found;
-  found.instruction = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-  found.caller = *reinterpret_cast<const std::uintptr_t*>(machine.gregs[REG_RSP]);
-  found.access = machine.gregs[REG_ERR] & 2 ? Access::kWrite : Access::kRead;
-  return found;
+struct sigaction& former_of(int number) {
+  return former[std::find(std::begin(kFaults), std::end(kFaults), number) - std::begin(kFaults)];
 }
-#elif defined(__aarch64__)
+
+#if defined(__aarch64__)
 // Which access an instruction makes. Of loads and stores, bit 22 is set in those that load, but for loads relative to the
 // instruction, and those that extend the sign to 64 bits.
 Access access_of(std::uint32_t instruction) {
@@ -43,34 +34,31 @@ Access access_of(std::uint32_t instruction) {
   const bool extends = group == 7 && !is_vector && (instruction >> 22 & 3) == 2;
   return group == 3 || extends || (instruction >> 22 & 1) != 0 ? Access::kRead : Access::kWrite;
 }
-
-Refused refused_of(const void* context, const void* address) {
-  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-  Refused found;
-  found.instruction = static_cast<std::uintptr_t>(machine.pc);
-  found.caller = static_cast<std::uintptr_t>(machine.regs[30]);
-  if (reinterpret_cast<std::uintptr_t>(address) != found.instruction) {  // not a jump to where there is no code
-    std::uint32_t instruction;
-    std::memcpy(&instruction, reinterpret_cast<const void*>(found.instruction), sizeof instruction);
-    found.access = access_of(instruction);
-  }
-  return found;
-}
-#else
-Refused refused_of(const void*, const void*) { return {}; }
 #endif
 
+Access access_at(const Interrupted& where, const void* address) {
+#if defined(__aarch64__)
+  if (reinterpret_cast<std::uintptr_t>(address) == where.instruction) return Access::kUnknown;  // a jump to no code
+  std::uint32_t instruction;
+  std::memcpy(&instruction, reinterpret_cast<const void*>(where.instruction), sizeof instruction);
+  return access_of(instruction);
+#else
+  static_cast<void>(address);
+  return where.access == 2 ? Access::kWrite : where.access == 1 ? Access::kRead : Access::kUnknown;
+#endif
+}
+
 // Machine code has no frames that must not be jumped over; neither have memcpy and its like, which it calls.
-bool can_be_left(const Refused& refused) {
-  return is_machine_code(refused.instruction) || is_machine_code(refused.caller);
+bool can_be_left(const Interrupted& where) {
+  return is_machine_code(where.instruction) || is_machine_code(where.caller);
 }
 
 void on_fault(int number, siginfo_t* info, void* context) {
   const Innermost& here = innermost_run_here;
-  if (here.guard != nullptr && info->si_code > 0) {
-    const Refused refused = refused_of(context, info->si_addr);
-    if (can_be_left(refused)) {
-      here.guard->note(reinterpret_cast<std::uintptr_t>(info->si_addr), refused.access);
+  if (here.guard != nullptr && is_fault(*info)) {
+    const Interrupted where = interrupted_of(context);
+    if (can_be_left(where)) {
+      here.guard->note(reinterpret_cast<std::uintptr_t>(info->si_addr), access_at(where, info->si_addr));
       here.run->stop(Ending::kOutside);
       _longjmp(*here.way_out, 1);
     }
@@ -79,18 +67,19 @@ void on_fault(int number, siginfo_t* info, void* context) {
   }
   // Not ours. Where there was no handler, or it fails itself, the instruction is repeated, and ends the process.
   thread_local bool is_asking = false;
-  const bool is_told = (former.sa_flags & SA_SIGINFO) == 0;
-  if (is_told && former.sa_handler == SIG_IGN && info->si_code <= 0) return;
-  if (is_asking || (is_told && (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))) {
-    sigaction(number, &former, nullptr);
-    if (info->si_code <= 0) raise(number);
+  struct sigaction& before = former_of(number);
+  const bool is_told = (before.sa_flags & SA_SIGINFO) == 0;
+  if (is_told && before.sa_handler == SIG_IGN && !is_fault(*info)) return;
+  if (is_asking || (is_told && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN))) {
+    sigaction(number, &before, nullptr);
+    if (!is_fault(*info)) raise(number);
     return;
   }
   is_asking = true;
   if (is_told) {
-    former.sa_handler(number);
+    before.sa_handler(number);
   } else {
-    former.sa_sigaction(number, info, context);
+    before.sa_sigaction(number, info, context);
   }
   is_asking = false;
 }
@@ -106,7 +95,7 @@ void watch_for_faults() {
     // hand a stack that overflowed on to the former handler.
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
-    sigaction(SIGSEGV, &ours, &former);
+    for (int number : kFaults) sigaction(number, &ours, &former_of(number));
   });
 }
 

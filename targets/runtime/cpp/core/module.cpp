@@ -26,11 +26,11 @@
 #include "pjrt_module.h"
 #include "profile.h"
 #include "object_code.h"
-#include "processor.h"
 #include "released_gil.h"
 #include "relocations.h"
 #include "run_limits.h"
 #include "shared_blocks.h"
+#include "system.h"
 #include "thread_pool.h"
 #include "tile_permission.h"
 
@@ -254,6 +254,8 @@ NB_MODULE(_runtime, m) {
         "Features of the processor, by Linux's names; none where the system does not say.");
   m.def("flags_of_words", &stablexla::flags_of_words, "first"_a, "second"_a,
         "Features of AArch64 in the words AT_HWCAP and AT_HWCAP2.");
+  m.def("flags_of_names", &stablexla::flags_of_names, "names"_a,
+        "Features of AArch64 in names of macOS, of those that `sysctl hw.optional` lists with the value 1.");
   m.def(
       "relocated",
       [](unsigned machine, std::uint32_t type, nb::bytes place, std::uint64_t address, std::uint64_t value) {

@@ -1,21 +1,19 @@
 #include "object_code.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <mutex>
 #include <stdexcept>
 
+#include "elf_abi.h"
 #include "relocations.h"
-
-// From the unwinder (libgcc), which every C++ process has.
-extern "C" void __register_frame(void* begin);
-extern "C" void __deregister_frame(void* begin);
+#include "system.h"
 
 namespace stablexla {
 namespace {
@@ -23,57 +21,56 @@ namespace {
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("machine code: " + what); }
 
 #if defined(__x86_64__)
-constexpr Elf64_Half kMachine = EM_X86_64;
+constexpr unsigned kMachine = elf::EM_X86_64;
 #elif defined(__aarch64__)
-constexpr Elf64_Half kMachine = EM_AARCH64;
+constexpr unsigned kMachine = elf::EM_AARCH64;
 #endif
 
 // ELF parser, memory-safe for arbitrary contents: reads are bounds-checked.
 class Object {
  public:
   explicit Object(std::string_view bytes) : bytes_(bytes) {
-    const auto header = at<Elf64_Ehdr>(0);
-    const bool is_elf = std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-                        header.e_ident[EI_DATA] == ELFDATA2LSB && header.e_type == ET_REL;
-    if (!is_elf) refuse("no ELF object file");
-    if (header.e_machine != kMachine) refuse("made for another kind of processor");
-    for (std::size_t i = 0; i < header.e_shnum; ++i) {
-      sections.push_back(at<Elf64_Shdr>(add(header.e_shoff, i * sizeof(Elf64_Shdr))));
-      if (sections.back().sh_type == SHT_SYMTAB) symbols_ = sections.back();
+    const auto header = at<elf::Header>(0);
+    if (std::memcmp(header.ident, elf::kIdent, sizeof elf::kIdent) != 0 || header.type != elf::ET_REL)
+      refuse("no ELF object file");
+    if (header.machine != kMachine) refuse("made for another kind of processor");
+    for (std::size_t i = 0; i < header.shnum; ++i) {
+      sections.push_back(at<elf::Section>(add(header.shoff, i * sizeof(elf::Section))));
+      if (sections.back().type == elf::SHT_SYMTAB) symbols_ = sections.back();
     }
-    for (std::size_t i = 0; i < symbols_.sh_size / sizeof(Elf64_Sym); ++i)
-      symbols.push_back(at<Elf64_Sym>(add(symbols_.sh_offset, i * sizeof(Elf64_Sym))));
-    if (!symbols.empty()) names_ = contents(section(symbols_.sh_link));
-    if (header.e_shstrndx != SHN_UNDEF) section_names_ = contents(section(header.e_shstrndx));
+    for (std::size_t i = 0; i < symbols_.size / sizeof(elf::Symbol); ++i)
+      symbols.push_back(at<elf::Symbol>(add(symbols_.offset, i * sizeof(elf::Symbol))));
+    if (!symbols.empty()) names_ = contents(section(symbols_.link));
+    if (header.shstrndx != elf::SHN_UNDEF) section_names_ = contents(section(header.shstrndx));
   }
 
-  std::vector<Elf64_Shdr> sections;
-  std::vector<Elf64_Sym> symbols;
+  std::vector<elf::Section> sections;
+  std::vector<elf::Symbol> symbols;
 
-  const Elf64_Shdr& section(std::size_t index) const {
+  const elf::Section& section(std::size_t index) const {
     if (index >= sections.size()) refuse("a section that is not there");
     return sections[index];
   }
 
-  std::string_view contents(const Elf64_Shdr& section) const {
-    if (section.sh_type == SHT_NOBITS) return {};
-    if (add(section.sh_offset, section.sh_size) > bytes_.size()) refuse("it ends too early");
-    return bytes_.substr(section.sh_offset, section.sh_size);
+  std::string_view contents(const elf::Section& section) const {
+    if (section.type == elf::SHT_NOBITS) return {};
+    if (add(section.offset, section.size) > bytes_.size()) refuse("it ends too early");
+    return bytes_.substr(section.offset, section.size);
   }
 
-  std::string name(const Elf64_Sym& symbol) const {
-    if (symbol.st_name >= names_.size()) refuse("a name that is not there");
-    const std::string_view rest = names_.substr(symbol.st_name), name = rest.substr(0, rest.find('\0'));
+  std::string name(const elf::Symbol& symbol) const {
+    if (symbol.name >= names_.size()) refuse("a name that is not there");
+    const std::string_view rest = names_.substr(symbol.name), name = rest.substr(0, rest.find('\0'));
     for (char c : name)
       if (c <= ' ' || c > '~') refuse("a name of other characters than a symbol has");
     return std::string(name);
   }
 
   // .eh_frame, which on x86-64 has a type of its own.
-  bool is_frames(const Elf64_Shdr& section) const {
-    if (section.sh_type == SHT_X86_64_UNWIND) return true;
-    if (section.sh_type != SHT_PROGBITS || section.sh_name >= section_names_.size()) return false;
-    const std::string_view rest = section_names_.substr(section.sh_name);
+  bool is_frames(const elf::Section& section) const {
+    if (section.type == elf::SHT_X86_64_UNWIND) return true;
+    if (section.type != elf::SHT_PROGBITS || section.name >= section_names_.size()) return false;
+    const std::string_view rest = section_names_.substr(section.name);
     return rest.substr(0, rest.find('\0')) == ".eh_frame";
   }
 
@@ -93,22 +90,22 @@ class Object {
 
  private:
   std::string_view bytes_, names_, section_names_;
-  Elf64_Shdr symbols_{};
+  elf::Section symbols_{};
 };
 
-bool is_allocated(const Elf64_Shdr& section) { return (section.sh_flags & SHF_ALLOC) != 0; }
+bool is_allocated(const elf::Section& section) { return (section.flags & elf::SHF_ALLOC) != 0; }
 
 // Calls `each` with the relocations of the sections needed at run time: (section's number, relocation).
 template <typename Each>
 void for_relocations(const Object& object, Each each) {
-  for (const Elf64_Shdr& table : object.sections) {
-    if (table.sh_type == SHT_REL) refuse("relocations without addends are not known here");
-    if (table.sh_type != SHT_RELA || !is_allocated(object.section(table.sh_info))) continue;
-    for (std::size_t i = 0; i < table.sh_size / sizeof(Elf64_Rela); ++i) {
-      const auto entry = object.at<Elf64_Rela>(Object::add(table.sh_offset, i * sizeof(Elf64_Rela)));
-      if (entry.r_offset >= object.section(table.sh_info).sh_size || ELF64_R_SYM(entry.r_info) >= object.symbols.size())
+  for (const elf::Section& table : object.sections) {
+    if (table.type == elf::SHT_REL) refuse("relocations without addends are not known here");
+    if (table.type != elf::SHT_RELA || !is_allocated(object.section(table.info))) continue;
+    for (std::size_t i = 0; i < table.size / sizeof(elf::Relocation); ++i) {
+      const auto entry = object.at<elf::Relocation>(Object::add(table.offset, i * sizeof(elf::Relocation)));
+      if (entry.offset >= object.section(table.info).size || entry.symbol() >= object.symbols.size())
         refuse("a relocation of something else");
-      each(table.sh_info, entry);
+      each(table.info, entry);
     }
   }
 }
@@ -117,10 +114,10 @@ void for_relocations(const Object& object, Each each) {
 // the code, and the table of addresses before read-only data, where the object file's relocations ask for them.
 struct Layout {
   explicit Layout(const Object& object) : offsets(object.sections.size(), 0) {
-    for_relocations(object, [&](std::size_t, const Elf64_Rela& entry) {
-      const Detour detour = detour_of(kMachine, ELF64_R_TYPE(entry.r_info));
-      const auto symbol = static_cast<std::uint32_t>(ELF64_R_SYM(entry.r_info));
-      if (detour == Detour::kVeneer && object.symbols[symbol].st_shndx == SHN_UNDEF) veneers[symbol] = 0;
+    for_relocations(object, [&](std::size_t, const elf::Relocation& entry) {
+      const Detour detour = detour_of(kMachine, entry.type());
+      const std::uint32_t symbol = entry.symbol();
+      if (detour == Detour::kVeneer && object.symbols[symbol].shndx == elf::SHN_UNDEF) veneers[symbol] = 0;
       if (detour == Detour::kAddress) entries[symbol] = 0;
     });
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -141,9 +138,9 @@ struct Layout {
   std::size_t size = 0, begin[3], end[3];
 
  private:
-  static int kind_of(const Elf64_Shdr& section) {
-    if (section.sh_flags & SHF_WRITE) return 2;
-    return section.sh_flags & SHF_EXECINSTR ? 0 : 1;
+  static int kind_of(const elf::Section& section) {
+    if (section.flags & elf::SHF_WRITE) return 2;
+    return section.flags & elf::SHF_EXECINSTR ? 0 : 1;
   }
 
   static std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
@@ -157,33 +154,33 @@ struct Layout {
   }
 
   void place(const Object& object, std::size_t index, std::size_t page) {
-    const Elf64_Shdr& section = object.sections[index];
-    const std::size_t alignment = section.sh_addralign == 0 ? 1 : section.sh_addralign;
+    const elf::Section& section = object.sections[index];
+    const std::size_t alignment = section.addralign == 0 ? 1 : section.addralign;
     if ((alignment & (alignment - 1)) != 0 || alignment > page) refuse("an alignment that cannot be");
-    if (section.sh_flags & SHF_TLS) refuse("variables of threads are not known here");
-    if (section.sh_size > std::size_t(1) << 40) refuse("a section that is too big");
+    if (section.flags & elf::SHF_TLS) refuse("variables of threads are not known here");
+    if (section.size > std::size_t(1) << 40) refuse("a section that is too big");
     offsets[index] = round_up(size, alignment);
-    size = offsets[index] + section.sh_size + (object.is_frames(section) ? 4 : 0);  // a zero terminates .eh_frame
+    size = offsets[index] + section.size + (object.is_frames(section) ? 4 : 0);  // a zero terminates .eh_frame
   }
 };
 
 std::vector<std::uint64_t> addresses_of(const Object& object, const Layout& layout, const char* memory,
                                         const Symbols& symbols) {
   std::vector<std::uint64_t> addresses;
-  for (const Elf64_Sym& symbol : object.symbols) {
+  for (const elf::Symbol& symbol : object.symbols) {
     std::uint64_t address = 0;
-    if (symbol.st_shndx == SHN_ABS) {
-      address = symbol.st_value;
-    } else if (symbol.st_shndx == SHN_UNDEF) {
+    if (symbol.shndx == elf::SHN_ABS) {
+      address = symbol.value;
+    } else if (symbol.shndx == elf::SHN_UNDEF) {
       const std::string name = object.name(symbol);
       const auto found = symbols.find(name);
       if (!name.empty() && found == symbols.end()) refuse("there is no function " + name);
       if (!name.empty()) address = found->second;
     } else {
-      const Elf64_Shdr& section = object.section(symbol.st_shndx);
-      if (symbol.st_value > section.sh_size) refuse("a symbol outside of its section");
+      const elf::Section& section = object.section(symbol.shndx);
+      if (symbol.value > section.size) refuse("a symbol outside of its section");
       if (is_allocated(section))
-        address = reinterpret_cast<std::uintptr_t>(memory) + layout.offsets[symbol.st_shndx] + symbol.st_value;
+        address = reinterpret_cast<std::uintptr_t>(memory) + layout.offsets[symbol.shndx] + symbol.value;
     }
     addresses.push_back(address);
   }
@@ -195,19 +192,19 @@ void relocate_all(const Object& object, const Layout& layout, char* memory,
   const auto start = reinterpret_cast<std::uintptr_t>(memory);
   for (auto [symbol, offset] : layout.veneers) write_veneer(memory + offset, addresses[symbol]);
   for (auto [symbol, offset] : layout.entries) std::memcpy(memory + offset, &addresses[symbol], sizeof(std::uint64_t));
-  for_relocations(object, [&](std::size_t section, const Elf64_Rela& entry) {
-    const auto symbol = static_cast<std::uint32_t>(ELF64_R_SYM(entry.r_info));
-    const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(entry.r_info));
-    const std::size_t offset = layout.offsets[section] + entry.r_offset;
-    std::uint64_t value = addresses[symbol] + static_cast<std::uint64_t>(entry.r_addend);
+  for_relocations(object, [&](std::size_t section, const elf::Relocation& entry) {
+    const std::uint32_t symbol = entry.symbol();
+    const std::uint32_t type = entry.type();
+    const std::size_t offset = layout.offsets[section] + entry.offset;
+    std::uint64_t value = addresses[symbol] + static_cast<std::uint64_t>(entry.addend);
     const Detour detour = detour_of(kMachine, type);
-    if (detour != Detour::kNone && entry.r_addend != 0) refuse("an addend that cannot be");
+    if (detour != Detour::kNone && entry.addend != 0) refuse("an addend that cannot be");
     if (detour == Detour::kAddress) value = start + layout.entries.at(symbol);
     if (detour == Detour::kVeneer && !reaches(start + offset, value)) {
       const auto veneer = layout.veneers.find(symbol);
       if (veneer != layout.veneers.end()) value = start + veneer->second;
     }
-    relocate(kMachine, type, memory + offset, object.section(section).sh_size - entry.r_offset, start + offset, value);
+    relocate(kMachine, type, memory + offset, object.section(section).size - entry.offset, start + offset, value);
   });
 }
 
@@ -232,8 +229,8 @@ LoadedRanges& loaded() {
 std::vector<std::string> undefined_symbols(std::string_view bytes) {
   const Object object(bytes);
   std::vector<std::string> names;
-  for (const Elf64_Sym& symbol : object.symbols)
-    if (symbol.st_shndx == SHN_UNDEF && !object.name(symbol).empty()) names.push_back(object.name(symbol));
+  for (const elf::Symbol& symbol : object.symbols)
+    if (symbol.shndx == elf::SHN_UNDEF && !object.name(symbol).empty()) names.push_back(object.name(symbol));
   return names;
 }
 
@@ -262,23 +259,22 @@ ObjectCode::ObjectCode(std::string_view bytes, const Symbols& symbols) {
     void* frames = nullptr;
     for (std::size_t i = 0; i < object.sections.size(); ++i) {
       const std::string_view contents = object.contents(object.sections[i]);
-      if (!is_allocated(object.sections[i]) || object.sections[i].sh_size == 0) continue;
+      if (!is_allocated(object.sections[i]) || object.sections[i].size == 0) continue;
       if (!contents.empty()) std::memcpy(memory_ + layout.offsets[i], contents.data(), contents.size());
       if (object.is_frames(object.sections[i])) frames = memory_ + layout.offsets[i];
     }
     const std::vector<std::uint64_t> addresses = addresses_of(object, layout, memory_, symbols);
     relocate_all(object, layout, memory_, addresses);
-    // Where instructions have a cache that does not follow stores; nothing on x86.
-    __builtin___clear_cache(memory_ + layout.begin[0], memory_ + layout.end[0]);
+    flush_instructions(memory_ + layout.begin[0], memory_ + layout.end[0]);
     const int protections[] = {PROT_READ | PROT_EXEC, PROT_READ, PROT_READ | PROT_WRITE};
     for (int kind = 0; kind < 3; ++kind)
       if (layout.end[kind] > layout.begin[kind] &&
           mprotect(memory_ + layout.begin[kind], layout.end[kind] - layout.begin[kind], protections[kind]) != 0)
-        refuse("the system does not let it run");
+        refuse("the system does not let it run: " + std::string(std::strerror(errno)));
     for (std::size_t i = 0; i < addresses.size(); ++i)
-      if (object.symbols[i].st_shndx != SHN_UNDEF && ELF64_ST_BIND(object.symbols[i].st_info) == STB_GLOBAL)
+      if (object.symbols[i].shndx != elf::SHN_UNDEF && object.symbols[i].is_global())
         defined_[object.name(object.symbols[i])] = addresses[i];
-    if (frames != nullptr) __register_frame(frames_ = frames);
+    if (frames != nullptr) register_frames(frames_ = frames);
     std::lock_guard<std::mutex> lock(loaded().mutex);
     loaded().sizes[reinterpret_cast<std::uintptr_t>(memory_)] = size_;
   } catch (...) {
@@ -290,7 +286,7 @@ ObjectCode::ObjectCode(std::string_view bytes, const Symbols& symbols) {
 ObjectCode::~ObjectCode() { unmap(); }
 
 void ObjectCode::unmap() {
-  if (frames_ != nullptr) __deregister_frame(frames_);
+  if (frames_ != nullptr) deregister_frames(frames_);
   if (memory_ == nullptr) return;
   {
     std::lock_guard<std::mutex> lock(loaded().mutex);

@@ -1,11 +1,12 @@
 #include "released_gil.h"
 
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
+
+#include "system.h"
 
 namespace stablexla {
 namespace {
@@ -31,7 +32,7 @@ void ReleasedGil::forget() {
   take();
   try {
     PyThreadState_Clear(state_);  // destructors of its threading.local may run Python
-  } catch (abi::__forced_unwind&) {
+  } catch (ThreadExit&) {
     for (;;) pause();  // Python was finalized meanwhile
   }
   PyThreadState_DeleteCurrent();

@@ -1,13 +1,16 @@
 #include "relocations.h"
 
-#include <elf.h>
-
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
 
+#include "elf_abi.h"
+
 namespace stablexla {
+
+using namespace elf;
+
 namespace {
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("machine code: " + what); }

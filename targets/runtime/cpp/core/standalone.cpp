@@ -13,14 +13,9 @@
 #include "float_mode.h"
 #include "memory_pool.h"
 #include "random_key.h"
+#include "system.h"
 #include "thread_pool.h"
 #include "tile_permission.h"
-
-// From OpenBLAS, if the library was linked with it.
-extern "C" {
-__attribute__((weak)) int openblas_get_num_threads();
-__attribute__((weak)) void openblas_set_num_threads(int count);
-}
 
 namespace stablexla {
 namespace {
@@ -64,10 +59,11 @@ void prepare() {
   ask_for_tiles();
   static std::once_flag once;
   std::call_once(once, [] {
-    if (openblas_get_num_threads != nullptr && openblas_set_num_threads != nullptr)
-      set_blas_functions(reinterpret_cast<std::uintptr_t>(&openblas_get_num_threads),
-                         reinterpret_cast<std::uintptr_t>(&openblas_set_num_threads));
-    const char* text = secure_getenv("STABLEXLA_NUM_THREADS");
+    const OpenBlas blas = linked_openblas();
+    if (blas.get_num_threads != nullptr && blas.set_num_threads != nullptr)
+      set_blas_functions(reinterpret_cast<std::uintptr_t>(blas.get_num_threads),
+                         reinterpret_cast<std::uintptr_t>(blas.set_num_threads));
+    const char* text = variable("STABLEXLA_NUM_THREADS");
     if (text == nullptr || *text == 0) return;
     char* end = nullptr;
     const long count = std::strtol(text, &end, 10);

@@ -283,6 +283,7 @@ ThreadPool& pool() {
   static std::once_flag once;
   std::call_once(once, [] {
     the_pool.store(new ThreadPool(default_num_threads()), std::memory_order_release);
+    keep_library(reinterpret_cast<const void*>(&stablexla_parallel_for));  // its workers never end
     pthread_atfork(nullptr, nullptr, renew_in_child);
   });
   return *the_pool.load(std::memory_order_acquire);
@@ -291,10 +292,7 @@ ThreadPool& pool() {
 }  // namespace
 
 int default_num_threads() {
-  cpu_set_t set;
-  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  const int count = std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
-  const int limit = cpu_limit();
+  const int count = usable_cpus(), limit = cpu_limit();
   return limit == 0 ? count : std::min(count, limit);
 }
 

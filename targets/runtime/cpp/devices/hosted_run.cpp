@@ -1,6 +1,5 @@
 #include "hosted_run.h"
 
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <exception>
@@ -9,6 +8,7 @@
 #include "device_run.h"
 #include "ffi_call.h"
 #include "float_mode.h"
+#include "system.h"
 
 namespace stablexla {
 namespace {
@@ -104,7 +104,7 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
     }
-  } catch (abi::__forced_unwind&) {
+  } catch (ThreadExit&) {
     // Python was finalized while its code ran here, and ends this thread by unwinding it: see ReleasedGil.
     for (;;) pause();
   }

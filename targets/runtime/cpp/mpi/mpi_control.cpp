@@ -3,10 +3,11 @@
 #include <signal.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <utility>
+
+#include "system.h"
 
 namespace stablexla {
 namespace {
@@ -16,16 +17,6 @@ constexpr int kTag = 1;
 std::uint64_t set_of(int device) { return std::uint64_t(1) << (static_cast<unsigned>(device) % 64); }
 
 std::string process_name(int process) { return "process " + std::to_string(process); }
-
-bool is_zombie(int pid) {
-  char path[64], state = 0;
-  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  std::FILE* file = std::fopen(path, "r");
-  if (file == nullptr) return errno == ENOENT;
-  const int found = std::fscanf(file, "%*d (%*[^)]) %c", &state);
-  std::fclose(file);
-  return found == 1 && (state == 'Z' || state == 'X');
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <sys/utsname.h>
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -13,8 +14,8 @@
 #include "blas_threads.h"
 #include "pjrt_objects.h"
 #include "plain_run.h"
-#include "processor.h"
 #include "standalone.h"
+#include "system.h"
 #include "tile_permission.h"
 
 namespace stablexla::pjrt {
@@ -22,6 +23,14 @@ namespace stablexla::pjrt {
 namespace {
 
 constexpr std::string_view kLapack = "stablexla_lapack_", kCFunction = "stablexla.custom_call.";
+
+#if defined(__APPLE__)
+constexpr const char* kOfScipy = "/scipy/.dylibs/libscipy_openblas*.dylib";
+constexpr const char* kOfSystem[] = {"/System/Library/Frameworks/Accelerate.framework/Accelerate"};
+#else
+constexpr const char* kOfScipy = "/scipy.libs/libscipy_openblas*.so";
+constexpr const char* kOfSystem[] = {"liblapack.so.3", "libopenblas.so.0"};
+#endif
 
 // A library of LAPACK: the process's own, the one beside this library that SciPy brings, or the system's.
 class Lapack {
@@ -52,12 +61,11 @@ class Lapack {
       const std::string path = info.dli_fname;
       const std::size_t packages = path.rfind("/stablexla/targets/runtime/");
       glob_t files{};
-      if (packages != std::string::npos &&
-          glob((path.substr(0, packages) + "/scipy.libs/libscipy_openblas*.so").c_str(), 0, nullptr, &files) == 0)
+      if (packages != std::string::npos && glob((path.substr(0, packages) + kOfScipy).c_str(), 0, nullptr, &files) == 0)
         found.emplace_back(files.gl_pathv[0]);
       globfree(&files);
     }
-    for (const char* name : {"liblapack.so.3", "libopenblas.so.0"}) found.emplace_back(name);
+    found.insert(found.end(), std::begin(kOfSystem), std::end(kOfSystem));
     return found;
   }
 

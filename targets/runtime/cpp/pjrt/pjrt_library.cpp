@@ -10,7 +10,7 @@
 #include "pjrt_queue.h"
 #include "pjrt_saved.h"
 #include "pjrt_worker.h"
-#include "processor.h"
+#include "system.h"
 #include "thread_pool.h"
 
 namespace stablexla::pjrt {
@@ -20,7 +20,7 @@ constexpr int kMost = kMostDevices;  // of threads, too
 
 // A number of the environment; 0 where there is none. What is wrong with it goes to `wrong`.
 int number_of(const char* name, std::string& wrong) {
-  const char* text = secure_getenv(name);
+  const char* text = variable(name);
   if (text == nullptr || *text == 0) return 0;
   char* end = nullptr;
   const long found = std::strtol(text, &end, 10);
@@ -31,7 +31,7 @@ int number_of(const char* name, std::string& wrong) {
 
 // As XLA's own client is told.
 int forced_devices(std::string& wrong) {
-  const char* flags = secure_getenv("XLA_FLAGS");
+  const char* flags = variable("XLA_FLAGS");
   const std::string text = flags != nullptr ? flags : "", name = "--xla_force_host_platform_device_count=";
   const std::size_t place = text.rfind(name);
   if (place == std::string::npos) return 0;
@@ -119,6 +119,7 @@ PJRT_Error* fingerprint(const PJRT_Client& client, std::uint64_t& found) {
 }
 
 const PJRT_Api* make() {
+  keep_library(reinterpret_cast<const void*>(&make));  // its threads wait for work
   Host host;
   host.compile = compile;
   host.load = load;

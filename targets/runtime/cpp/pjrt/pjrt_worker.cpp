@@ -15,7 +15,7 @@
 #include <mutex>
 #include <stdexcept>
 
-extern char** environ;
+#include "system.h"
 
 namespace stablexla::pjrt {
 namespace {
@@ -52,7 +52,7 @@ std::string packages() {
 // The Python of the environment that this library is installed in: of PREFIX/lib/python3.13/site-packages that is
 // PREFIX/bin/python3.13, or where there is none, as in Debian's /usr/local, python3.13 on the path.
 std::string interpreter() {
-  if (const char* given = secure_getenv("STABLEXLA_PYTHON"); given != nullptr && *given != 0) return given;
+  if (const char* given = variable("STABLEXLA_PYTHON"); given != nullptr && *given != 0) return given;
   const std::string path = packages();
   const std::size_t end = path.rfind('/'), python = path.rfind("/python", end);
   if (end == std::string::npos || python == std::string::npos) return "python3";
@@ -92,8 +92,8 @@ class Worker {
 
   void start() {
     int links[2], pipes[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, links) != 0) throw std::runtime_error("no socket is left");
-    if (pipe2(pipes, O_CLOEXEC) != 0) {
+    if (!make_sockets(links)) throw std::runtime_error("no socket is left");
+    if (!make_pipe(pipes)) {
       close(links[0]), close(links[1]);
       throw std::runtime_error("no pipe is left");
     }
@@ -126,7 +126,7 @@ class Worker {
     for (std::string& each : words) arguments.push_back(each.data());
     arguments.push_back(nullptr);
     std::vector<char*> variables;
-    for (char** each = environ; *each != nullptr; ++each)
+    for (char** each = environment(); *each != nullptr; ++each)
       if (std::strncmp(*each, "PYTHONHOME=", 11) != 0) variables.push_back(*each);  // of another Python
     variables.push_back(nullptr);
     const int failure = posix_spawnp(&process_, program.c_str(), &files, &how, arguments.data(), variables.data());
@@ -153,7 +153,7 @@ class Worker {
 
   void write_all(const char* data, std::size_t size) {
     while (size != 0) {
-      const ssize_t sent = ::send(link_, data, size, MSG_NOSIGNAL);
+      const ssize_t sent = send_quietly(link_, data, size);
       if (sent < 0 && errno == EINTR) continue;
       if (sent <= 0) throw Lost("while it was asked");
       data += sent, size -= static_cast<std::size_t>(sent);
