@@ -140,21 +140,34 @@ class Held {
 class Program final : public PJRT_Executable {
  public:
   Program(PyObject* answer, const nb::dict& made)
-      : answer_(answer),
-        function_(made["function"]),
-        executable_(made["executable"]),
-        run_(made["run"]),
-        plain_(made["plain"]),
-        compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
+      : answer_(answer), code_(made), executable_(made["executable"]), plain_(made["plain"]) {}
+  ~Program() override { delete marked_.load(); }
 
-  bool needs_python() const override { return !compiled_->is_plain(); }
+  bool needs_python() const override { return !code_.compiled->is_plain(); }
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
     Memories arrays(results.size());
     for (std::size_t d = 0; d < results.size(); ++d)
       for (const auto& each : results[d])
         if (each != nullptr) arrays[d].push_back(each);
-    return compiled_->is_plain() ? run_plain(arguments[0], arrays[0]) : run_with_python(arguments, arrays);
+    const Code* marked = tracing.load(std::memory_order_relaxed) ? marked_.load(std::memory_order_acquire) : nullptr;
+    const Code& code = marked != nullptr ? *marked : code_;
+    return needs_python() ? run_with_python(code, arguments, arrays) : run_plain(code, arguments[0], arrays[0]);
+  }
+
+  PJRT_Error* mark_calls(std::int64_t first, std::vector<TracedCall>& calls) override {
+    const std::size_t count = devices[0]->client->device_list.size();
+    return with_python([&] {
+      const auto read = [&](nb::handle found) {
+        const auto made = nb::cast<nb::dict>(found);
+        for (nb::handle each : nb::list(made["calls"])) {
+          const auto text = [&](int i) { return nb::cast<std::string>(each[i]); };
+          calls.push_back({text(0), nb::cast<bool>(each[1]), text(2), text(3)});
+        }
+        if (marked_.load() == nullptr) marked_.store(new Code(made), std::memory_order_release);
+      };
+      return ask(answer_, read, "marked", executable_.get(), plain_.get(), count, first);
+    });
   }
 
   PJRT_Error* save(std::string& bytes) override {
@@ -179,38 +192,48 @@ class Program final : public PJRT_Executable {
   }
 
  private:
-  PJRT_Error* run_plain(const std::vector<std::shared_ptr<Storage>>& arguments,
+  // Machine code; that of a trace is another one.
+  struct Code {
+    explicit Code(const nb::dict& made)
+        : function(made["function"]),
+          run(made["run"]),
+          compiled(nb::cast<const CompiledFunction*>(function.get())) {}
+    Held function, run;
+    const CompiledFunction* compiled;
+  };
+
+  PJRT_Error* run_plain(const Code& code, const std::vector<std::shared_ptr<Storage>>& arguments,
                         const std::vector<std::shared_ptr<Storage>>& results) {
     std::vector<void*> inputs, made;
     for (const auto& each : arguments) inputs.push_back(each->data);
     for (const auto& each : results) made.push_back(each->data);
     SignalledControl control;
-    const Ending why = compiled_->run_plain(inputs.data(), made.data(), control);
+    const Ending why = code.compiled->run_plain(inputs.data(), made.data(), control);
     if (why == Ending::kNone) return nullptr;
     if (why == Ending::kInterrupted || why == Ending::kCancelled) return stopped(name, why == Ending::kInterrupted);
     if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run that it is called from is to end");
-    const std::string temporaries = std::to_string(compiled_->arena_bytes) + " bytes for temporaries";
+    const std::string temporaries = std::to_string(code.compiled->arena_bytes) + " bytes for temporaries";
     return error(kResourceExhausted, name + ": no memory for " + temporaries + ", or for the work space of a kernel");
   }
 
-  PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {
+  PJRT_Error* run_with_python(const Code& code, const Memories& arguments, const Memories& results) {
     return with_python([&]() -> PJRT_Error* {
-      call_python(arguments, results);
+      call_python(code, arguments, results);
       return nullptr;
     });
   }
 
-  void call_python(const Memories& arguments, const Memories& results) {
+  static void call_python(const Code& code, const Memories& arguments, const Memories& results) {
     nb::list rows;
     for (const auto& of_device : arguments) {
       nb::list row;
       for (std::size_t i = 0; i < of_device.size(); ++i)
-        row.append(view_of(compiled_->parameters[i], of_device[i]->data, nb::none(), false));
+        row.append(view_of(code.compiled->parameters[i], of_device[i]->data, nb::none(), false));
       rows.append(std::move(row));
     }
-    const nb::object made = compiled_->num_devices == 1
-                                ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
-                                : run_.get()(rows);
+    const nb::object made = code.compiled->num_devices == 1
+                                ? nb::object(nb::make_tuple(code.function.get().attr("execute")(rows[0])))
+                                : code.run.get()(rows);
     for (std::size_t d = 0; d < results.size(); ++d)
       for (std::size_t r = 0; r < results[d].size(); ++r)
         copy(nb::object(made[d][r]), *results[d][r]);
@@ -225,8 +248,9 @@ class Program final : public PJRT_Executable {
   }
 
   PyObject* answer_;  // of Python's, as long as the process
-  Held function_, executable_, run_, plain_;
-  const CompiledFunction* compiled_;
+  const Code code_;
+  Held executable_, plain_;
+  std::atomic<const Code*> marked_{nullptr};  // with the marks of a trace
 };
 
 template <typename T>
@@ -356,7 +380,7 @@ void bind(nb::module_& m) {
         nb::arg("minimum"), nb::arg("asynchronous"), nb::arg("process") = 0, nb::arg("processes") = 1,
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
         "`answer(name, ...)` calls a function of stablexla/pjrt/compiling.py, on any thread: \"compiled\" and \"loaded\"\n"
-        "give a dict that describes a program, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"
+        "give a dict that describes a program, \"marked\" one of its code for traces, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"
         "and each an error as its code and message.");
 }
 
