@@ -148,7 +148,7 @@ def marked(executable: Executable, plain: dict[str, Any], count: int, first: int
 
     Returns:
         A description of the machine code, and the calls by their marks: the kernel, whether it is one thread's share,
-        the operation and the line.
+        the phase, the operation and the line.
 
     Raises:
         StablexlaError: it cannot be done, as of a program that was saved without its source.
@@ -156,10 +156,11 @@ def marked(executable: Executable, plain: dict[str, Any], count: int, first: int
     from stablexla.inspection.profiling.profile import with_marks
 
     again, calls = with_marks(executable, first, apply_layouts)
+    named = [(call, call.kernel_and_phase) for call in calls]
     return {
         "function": again._function,
         "run": _runner(again, _options(bytes.fromhex(plain["options"]), count)),
-        "calls": [(call.kernel, call.is_share, call.operation, call.line) for call in calls],
+        "calls": [(kernel, call.is_share, phase, call.operation, call.line) for call, (kernel, phase) in named],
     }
 
 

@@ -1,4 +1,4 @@
-"""Instrument a program with time marks before and after each kernel call, for profiles.
+"""Instrument a program with time marks before and after each kernel call, for profiles and traces.
 
 Runs last, on LLVM's dialect: the timed code is the code that runs without it.
 """
@@ -19,7 +19,7 @@ from stablexla.targets.llvm.parallel_calls import LAUNCH, TASK
 from stablexla.targets.pipeline.passes import module_pass
 
 MARK, TIMED = "stablexla_mark", "stablexla.timed"
-_OF_KERNEL = re.compile(r"(\w+_\d+)_impl")
+_OF_KERNEL = re.compile(r"(.+?_\d+)_impl(?:_(.+))?")
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,15 @@ class TimedCall:
     line: str = ""
 
     @property
-    def kernel(self) -> str:
-        """The kernel of the function on buffers, or another function's own name.
+    def kernel_and_phase(self) -> tuple[str, str]:
+        """The kernel of the function on buffers, or another function's own name; and what tells its phases apart.
 
-        >>> TimedCall("row_0_impl_parts", False).kernel, TimedCall("stablexla_collective", False).kernel
-        ('row_0', 'stablexla_collective')
+        >>> names = "row_0_impl_parts", "row_0_impl", "stablexla_collective"
+        >>> [TimedCall(name, False).kernel_and_phase for name in names]
+        [('row_0', 'parts'), ('row_0', ''), ('stablexla_collective', '')]
         """
-        found = _OF_KERNEL.match(self.function)
-        return found[1] if found else self.function
+        found = _OF_KERNEL.fullmatch(self.function)
+        return (found[1], found[2] or "") if found else (self.function, "")
 
 
 @module_pass("stablexla-time-calls", "puts a mark of the time before and after each call in main, and in each thread")

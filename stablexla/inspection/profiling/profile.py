@@ -233,9 +233,7 @@ def with_marks(
         source = copy_of(executable._stablehlo, here=True)
         prepare(source)
         marks = f"stablexla-time-calls{{first={first}}}"
-        pipeline = executable._pipeline_again().inserting(
-            Step("profile", marks), after=executable.pipeline.names[-1]
-        )
+        pipeline = executable._pipeline_again().inserting(Step("profile", marks), after=executable.pipeline.names[-1])
         lowered = run_pipeline(copy_of(source), pipeline, watcher=taker, holds=True)
         if taker.timed is None:
             raise UnsupportedError("a program for a profile must be compiled down to LLVM's dialect")

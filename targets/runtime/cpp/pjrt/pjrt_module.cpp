@@ -162,7 +162,7 @@ class Program final : public PJRT_Executable {
         const auto made = nb::cast<nb::dict>(found);
         for (nb::handle each : nb::list(made["calls"])) {
           const auto text = [&](int i) { return nb::cast<std::string>(each[i]); };
-          calls.push_back({text(0), nb::cast<bool>(each[1]), text(2), text(3)});
+          calls.push_back({text(0), nb::cast<bool>(each[1]), text(2), text(3), text(4)});
         }
         if (marked_.load() == nullptr) marked_.store(new Code(made), std::memory_order_release);
       };

@@ -219,7 +219,7 @@ struct Texts {
 struct TracedCall {
   std::string kernel;
   bool is_share;
-  std::string operation, line;  // of the user's program; or ""
+  std::string phase, operation, line;  // of the kernel; of the user's program; or ""
 };
 
 // What a trace says of a program, for as long as the trace is kept.

@@ -10,6 +10,7 @@
 namespace stablexla::pjrt {
 
 struct PLUGIN_Profiler {
+  bool is_on;         // for the options that it was made with
   std::string space;  // once it was asked for
 };
 struct PLUGIN_Profiler_Error {
@@ -143,6 +144,7 @@ class Plane {
     }
     const TracedCall& call = program.calls.at(static_cast<std::size_t>(number / 2));
     if (!call.is_share) add("hlo_op", call.kernel);
+    add("phase", call.phase);
     add("tf_op", call.operation);
     add("source", call.line);
     return {events_(call.is_share ? call.kernel + " (share)" : call.kernel), stats.bytes};
@@ -180,8 +182,22 @@ PLUGIN_Profiler_Error* error_code(PLUGIN_Profiler_Error_GetCode_Args* args) {
   return nullptr;
 }
 
+// Whether options, a ProfileOptions proto, ask for the host's spans and the device's: each has a level, which is there
+// unless it is 0.
+bool asks_for_kernels(std::string_view options) {
+  constexpr char kHostLevel = 2 << 3, kDeviceLevel = 3 << 3;
+  std::size_t levels = 0, at = 0;
+  while (at + 1 < options.size() && (options[at] & 7) == 0) {
+    levels += options[at] == kHostLevel || options[at] == kDeviceLevel ? 1 : 0;
+    while (++at < options.size() && (options[at] & 0x80) != 0) {
+    }
+    ++at;
+  }
+  return options.empty() || levels == 2;
+}
+
 PLUGIN_Profiler_Error* create(PLUGIN_Profiler_Create_Args* args) {
-  args->profiler = new PLUGIN_Profiler;
+  args->profiler = new PLUGIN_Profiler{asks_for_kernels({args->options, args->options_size}), ""};
   return nullptr;
 }
 
@@ -192,12 +208,12 @@ PLUGIN_Profiler_Error* destroy(PLUGIN_Profiler_Destroy_Args* args) {
 
 PLUGIN_Profiler_Error* start(PLUGIN_Profiler_Start_Args* args) {
   args->profiler->space.clear();
-  begin_trace();
+  if (args->profiler->is_on) begin_trace();
   return nullptr;
 }
 
-PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args*) {
-  end_trace();
+PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args* args) {
+  if (args->profiler->is_on) end_trace();
   return nullptr;
 }
 
@@ -205,7 +221,7 @@ PLUGIN_Profiler_Error* stop(PLUGIN_Profiler_Stop_Args*) {
 PLUGIN_Profiler_Error* collect(PLUGIN_Profiler_CollectData_Args* args) {
   std::string& space = args->profiler->space;
   try {
-    if (space.empty()) space = space_of(take_trace());
+    if (args->profiler->is_on && space.empty()) space = space_of(take_trace());
   } catch (const std::exception& failure) {
     return new PLUGIN_Profiler_Error{failure.what()};
   }
