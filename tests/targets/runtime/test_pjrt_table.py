@@ -454,7 +454,7 @@ class Profiler:
     [(b"", True), (b"\x08\x80\x01\x10\x02\x18\x01", True), (b"\x08\x80\x01\x10\x02", False), (b"\x18\x01", False)],
 )
 def test_a_profiler(table: Any, options: bytes, is_on: bool) -> None:
-    """Spans of a program's runs and its kernel; of ProfileOptions both levels, of host and device, are there unless 0."""
+    """Spans of a program's runs and of its kernel; none where a level of ProfileOptions, host's or device's, is 0."""
     profile_data = pytest.importorskip("jax.profiler").ProfileData
     given, made, profiler = put(table, X), program(table, DOUBLE), Profiler(table, options)
     for calls in (2, 1, 0):
