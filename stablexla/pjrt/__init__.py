@@ -20,6 +20,7 @@ def initialize() -> None:
     """Register the platform with JAX, if `jax_platforms` names it."""
     import jax
     from jax._src import xla_bridge
+    from jax._src.lib import _profiler
 
     platforms = str(jax.config.jax_platforms or "").split(",")
     if PLATFORM not in platforms:
@@ -38,6 +39,7 @@ def initialize() -> None:
     bind_in_jax()
     xla_bridge._nonexperimental_plugins.add(PLATFORM)
     xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table(), factory=client)
+    _profiler.register_plugin_profiler(table())  # as register_plugin does for libraries
 
 
 def where() -> str:

@@ -149,8 +149,34 @@ def loaded(data: bytes, options: bytes, count: int) -> dict[str, Any]:
     plain = file.description.get(_SAVED)
     if plain is None:
         raise LoadError(f"{_KEPT}: it was not made by the plugin")
-    how = _options(options or bytes.fromhex(plain["options"]), count)
-    return _described(executable_of(file, _KEPT), how, plain)
+    options = options or bytes.fromhex(plain["options"])
+    return _described(executable_of(file, _KEPT), _options(options, count), {**plain, "options": options.hex()})
+
+
+def marked(executable: Executable, plain: dict[str, Any], count: int, first: int) -> dict[str, Any]:
+    """Compile a program once more, with a mark before and after each call, for traces.
+
+    Args:
+        executable, plain: as `compiled` describes them.
+        count: of devices.
+        first: the number of the first mark.
+
+    Returns:
+        A description of the machine code, and the calls by their marks: the kernel, whether it is one thread's share,
+        the phase, the operation and the line.
+
+    Raises:
+        StablexlaError: it cannot be done, as of a program that was saved without its source.
+    """
+    from stablexla.inspection.profiling.profile import with_marks
+
+    again, calls = with_marks(executable, first, apply_layouts)
+    named = [(call, call.kernel_and_phase) for call in calls]
+    return {
+        "function": again._function,
+        "run": _runner(again, _options(bytes.fromhex(plain["options"]), count)),
+        "calls": [(kernel, call.is_share, phase, call.operation, call.line) for call, (kernel, phase) in named],
+    }
 
 
 def loaded_for_others(data: bytes) -> Executable:

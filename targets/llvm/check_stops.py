@@ -134,11 +134,11 @@ def _callee(call: ir.Operation) -> str:
 
 def _place(what: str, location: ir.Location) -> str:
     """Return what an error says: the kernel, and the user's line of what it computes last."""
-    line, _, _ = line_of(str(_last(location)), functions=False).partition(":  ")
+    line, _, _ = line_of(str(last_part(location)), functions=False).partition(":  ")
     return f"{what} at {line.replace('-:', '<text>:', 1) if line.startswith('-:') else line}" if line else what
 
 
-def _last(location: ir.Location) -> ir.Location:
+def last_part(location: ir.Location) -> ir.Location:
     """Return the last part of a fused location that is known."""
     while location.is_a_fused():
         known = [part for part in location.locations if str(part) != "loc(unknown)"]

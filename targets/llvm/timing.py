@@ -1,21 +1,25 @@
-"""Instrument a program with time marks before and after each kernel call, for profiles.
+"""Instrument a program with time marks before and after each kernel call, for profiles and traces.
 
 Runs last, on LLVM's dialect: the timed code is the code that runs without it.
 """
 
 from __future__ import annotations
 
+import re
+
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.source_files import frames_in, short_name
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.math.functions import PREFIX
 from stablexla.lowering.support.operations import defining, walk
-from stablexla.targets.llvm.check_stops import is_check
+from stablexla.targets.llvm.check_stops import is_check, last_part
 from stablexla.targets.llvm.parallel_calls import LAUNCH, TASK
 from stablexla.targets.pipeline.passes import module_pass
 
 MARK, TIMED = "stablexla_mark", "stablexla.timed"
+_OF_KERNEL = re.compile(r"(.+?_\d+)_impl(?:_(.+))?")
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,34 @@ class TimedCall:
     Attributes:
         function: the callee, as a kernel's function on buffers.
         is_share: whether it is one thread's share of a call that several threads work on.
+        operation: the name that the program's origin gave to what it computes last, as `jit(f)/tanh`; or "".
+        line: the user's file and line of that; or "".
     """
 
     function: str
     is_share: bool
+    operation: str = ""
+    line: str = ""
+
+    @property
+    def kernel_and_phase(self) -> tuple[str, str]:
+        """The kernel of the function on buffers, or another function's own name; and what tells its phases apart.
+
+        >>> names = "row_0_impl_parts", "row_0_impl", "stablexla_collective"
+        >>> [TimedCall(name, False).kernel_and_phase for name in names]
+        [('row_0', 'parts'), ('row_0', ''), ('stablexla_collective', '')]
+        """
+        found = _OF_KERNEL.fullmatch(self.function)
+        return (found[1], found[2] or "") if found else (self.function, "")
 
 
 @module_pass("stablexla-time-calls", "puts a mark of the time before and after each call in main, and in each thread")
-def time_calls(module: ir.Module) -> None:
-    """Instrument the calls, listed in an attribute of the module in the order of their numbers."""
+def time_calls(module: ir.Module, *, first: int = 0) -> None:
+    """Instrument the calls, listed in an attribute of the module in the order of their numbers.
+
+    Args:
+        first: added to all marks; an even number.
+    """
     timed: list[TimedCall] = []
     with module.context, ir.Location.unknown():
         for view in list(module.body.operations):
@@ -41,34 +64,43 @@ def time_calls(module: ir.Module) -> None:
             if function.name == "llvm.func" and function.regions[0].blocks:
                 name = symbol_of(function)
                 if name == "main" or name.endswith(TASK):
-                    _time_calls_in(function, name.endswith(TASK), timed)
+                    _time_calls_in(function, name.endswith(TASK), timed, first)
         if timed:
             with ir.InsertionPoint.at_block_begin(module.body):
                 declared = ir.Module.parse(f"llvm.func @{MARK}(i64)")
                 for view in declared.body.operations:
                     view.operation.clone()
+        rows = [("share" if t.is_share else "call", t.function, t.operation, t.line) for t in timed]
         module.operation.attributes[TIMED] = ir.ArrayAttr.get(
-            [ir.StringAttr.get(("share " if t.is_share else "call ") + t.function) for t in timed]
+            [ir.ArrayAttr.get([ir.StringAttr.get(word) for word in row]) for row in rows]
         )
 
 
 def take_timed(module: ir.Module) -> list[TimedCall]:
     """Return the list of instrumented calls; it is removed from the module."""
-    listed = [ir.StringAttr(a).value.split(" ", 1) for a in ir.ArrayAttr(module.operation.attributes[TIMED])]
+    rows = [[ir.StringAttr(word).value for word in row] for row in ir.ArrayAttr(module.operation.attributes[TIMED])]
     del module.operation.attributes[TIMED]
-    return [TimedCall(name, kind == "share") for kind, name in listed]
+    return [TimedCall(function, kind == "share", operation, line) for kind, function, operation, line in rows]
 
 
-def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]) -> None:
+def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall], first: int) -> None:
     for op in walk(function):
         if op.name == "llvm.call" and "callee" in op.attributes and not (is_check(op) or _is_elementary(op)):
-            number = len(timed)
-            timed.append(TimedCall(_called(op), is_task))
+            number = first + 2 * len(timed)
+            timed.append(TimedCall(_called(op), is_task, *_origin(op.location)))
             with ir.InsertionPoint(op):
-                _mark(2 * number)
+                _mark(number)
             following = _after(op)
             with ir.InsertionPoint(following):
-                _mark(2 * number + 1)
+                _mark(number + 1)
+
+
+def _origin(location: ir.Location) -> tuple[str, str]:
+    """Return the name and the line of what a call computes last; "" for what the location lacks."""
+    last = last_part(location)
+    frames = [frame for frame in frames_in(str(last)) if frame.file != "-"]  # the module's own text
+    line = f"{short_name(frames[-1].file)}:{frames[-1].line}" if frames else ""
+    return last.name_str if last.is_a_name() else "", line
 
 
 def _is_elementary(op: ir.Operation) -> bool:

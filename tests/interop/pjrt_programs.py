@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import signal
+import tempfile
 import threading
 import traceback
 import warnings
@@ -457,6 +458,24 @@ def saved_programs() -> None:
     printing = jax.jit(lambda x: jax.debug.print("{}", x)).lower(X).compile()
     with pytest.raises(jax.errors.JaxRuntimeError, match="1 callbacks of JAX live in the process"):
         serialize_executable.serialize(printing)
+
+
+@check
+def results_in_a_trace() -> None:
+    """The code of a trace is compiled from the source: of programs with layouts, of loaded ones, with constants."""
+    columns = Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0]))
+    by_columns = jax.jit(lambda x: x + jnp.arange(12.0).reshape(3, 4), in_shardings=columns, out_shardings=columns)
+    kept = np.random.default_rng(0).normal(size=(4, 70_000)).astype(np.float32)
+    compiled = jax.jit(lambda x: jnp.sort(jnp.sin(x) @ kept)).lower(X).compile()
+    loaded = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:1]
+    )
+    calls = [(by_columns, jax.device_put(X, columns)), (compiled, X), (loaded, X)]
+    plain = [np.asarray(function(x)) for function, x in calls]
+    with tempfile.TemporaryDirectory() as folder, jax.profiler.trace(folder):
+        traced = [np.asarray(function(x)) for function, x in calls]
+    for ours, theirs in zip(traced, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @check

@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -589,6 +591,193 @@ def test_a_trace_has_no_calls_of_the_compiler_s(in_one: Code, tmp_path: Path) ->
         "    print(any(' mine' in name for name in names), sum('driver.py' in name for name in names))"
     )
     assert done.stdout == "True 0\n" * 2, done.stderr
+
+
+def spans(folder: Path) -> list[SimpleNamespace]:
+    """The spans of a trace's threads, outer ones first, in nanoseconds since the epoch."""
+    from jax.profiler import ProfileData
+
+    (path,) = folder.rglob("*.xplane.pb")
+    planes = {plane.name: plane for plane in ProfileData.from_file(str(path)).planes}
+    start = dict(planes["Task Environment"].stats)["profile_start_time"]
+    found = []
+    for number, line in enumerate(planes["/host:CPU"].lines):
+        for event in line.events:
+            begin, end = (start + round(time) for time in (event.start_ns, event.end_ns))
+            stats = dict(event.stats)
+            found.append(
+                SimpleNamespace(thread=(number, line.name), name=event.name, begin=begin, end=end, stats=stats)
+            )
+    return sorted(found, key=lambda span: (span.begin, -span.end))
+
+
+def kernels_in(found: list[SimpleNamespace]) -> list[SimpleNamespace]:
+    return [span for span in found if "hlo_op" in span.stats]
+
+
+def holder(span: SimpleNamespace, found: list[SimpleNamespace], name: str) -> SimpleNamespace:
+    """The span of this name and of the same thread that holds another."""
+    (held_by,) = (
+        each
+        for each in found
+        if each.name == name and each.thread == span.thread and each.begin <= span.begin and span.end <= each.end
+    )
+    return held_by
+
+
+THREE = """
+import numpy, time
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+from stablexla.interop.jax import jit
+def three(x, w):
+    return jnp.sort(jnp.tanh(x @ w).sum(0))
+x, w = (numpy.random.default_rng(n).standard_normal((64, 64)).astype("float32") for n in range(2))
+program = jax.jit(three)
+plain = numpy.asarray(program(x, w))
+def trace(folder, count):
+    with jax.profiler.trace(folder):
+        begin = time.time_ns()
+        results = [numpy.asarray(program(x, w)) for _ in range(count)]
+        return begin, time.time_ns(), all((plain == each).all() for each in results)
+"""
+
+
+def test_a_trace_has_the_kernels(tmp_path: Path) -> None:
+    """By the names that they have elsewhere, inside of their program's runs, and these inside of JAX's calls.
+
+    Runs between traces are in none of them.
+    """
+    counts = [3, 2, 0, 1]
+    done = code(
+        f"{THREE}\n"
+        f"for number, count in enumerate({counts}):\n"
+        f"    print(trace('{tmp_path}/' + str(number), count))\n"
+        "    program(x, w)\n"
+        "print([kernel.name for kernel in jit(three).executable(x, w).kernels])"
+    )
+    assert done.returncode == 0, done.stderr
+    *times, names = map(ast.literal_eval, done.stdout.splitlines())
+    assert len(names) == 3
+    for number, (count, (begin, end, are_equal)) in enumerate(zip(counts, times, strict=True)):
+        found = spans(tmp_path / str(number))
+        runs, kernels = [span for span in found if span.name == "jit_three"], kernels_in(found)
+        assert are_equal, "the code of a trace gives other bits"
+        assert len(runs) == count
+        assert sorted(kernel.name for kernel in kernels) == sorted(names * count)
+        for kernel in kernels:
+            run_ = holder(kernel, found, "jit_three")
+            call = holder(run_, found, "PjRtCApiLoadedExecutable::Execute")
+            assert begin <= call.begin <= run_.begin <= kernel.begin <= kernel.end <= run_.end <= call.end <= end
+            assert {
+                "hlo_op": kernel.name,
+                "hlo_module": "jit_three",
+                "device_ordinal": 0,
+            }.items() <= kernel.stats.items()
+        if count != 0:
+            assert {kernel.stats["tf_op"] for kernel in kernels} >= {"jit(three)/tanh", "jit(three)/reduce_sum"}
+            assert {kernel.stats.get("source", "<string>:7") for kernel in kernels} == {"<string>:7"}
+        assert sum(span.name == "compile jit_three for the trace" for span in found) == (number == 0)
+        for first, second in pairwise(kernels):
+            assert first.end <= second.begin
+
+
+def test_a_trace_of_several_programs_threads_and_devices(tmp_path: Path) -> None:
+    """Programs whose kernels have equal names at the same time, one of eight devices that adds over all of them."""
+    count = 5
+    done = code(
+        "import threading\n"
+        "from jax.sharding import NamedSharding, PartitionSpec as P\n"
+        "mesh = jax.make_mesh((8,), ('x',))\n"
+        "parts = jax.device_put(jnp.ones((8, 512)), NamedSharding(mesh, P('x')))\n"
+        "def wide(x): return jnp.sort(x * 2, axis=1), x.sum()\n"
+        "def narrow(x): return jnp.sort(x * 2)\n"
+        "wide, narrow = jax.jit(wide), jax.jit(narrow)\n"
+        "one = jax.device_put(jnp.ones(300), jax.devices()[3])\n"
+        "def call(f, x):\n"
+        f"    for _ in range({count}): jax.block_until_ready(f(x))\n"
+        "jobs = [threading.Thread(target=call, args=each) for each in [(wide, parts), (narrow, one)] * 2]\n"
+        f"with jax.profiler.trace('{tmp_path}'):\n"
+        "    for job in jobs: job.start()\n"
+        "    for job in jobs: job.join()\n",
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    )
+    assert done.returncode == 0, done.stderr
+    found = spans(tmp_path)
+    sorts = [kernel for kernel in kernels_in(found) if kernel.name == "sort_keys_0"]
+    where = Counter((kernel.stats["hlo_module"], kernel.stats["device_ordinal"]) for kernel in sorts)
+    assert where == {**{("jit_wide", device): 2 * count for device in range(8)}, ("jit_narrow", 3): 2 * count}
+    runs = [span for span in found if span.name == "jit_wide"]
+    for kernel in sorts:
+        if kernel.stats["hlo_module"] == "jit_narrow":
+            holder(kernel, found, "jit_narrow")
+        else:  # a device's thread is another one
+            assert any(each.begin <= kernel.begin and kernel.end <= each.end for each in runs)
+    assert "stablexla-dev" in {kernel.thread[1].partition("/")[0] for kernel in sorts}
+    assert len({span.stats["program_id"] for span in runs}) == 1
+
+
+def test_a_trace_of_runs_in_the_queue_and_of_the_pool(tmp_path: Path) -> None:
+    done = code(
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda _, y: y @ x, x))\n"
+        "x = jnp.eye(300)\n"
+        f"with jax.profiler.trace('{tmp_path}'):\n"
+        "    f(f(f(x))).block_until_ready()",
+        STABLEXLA_NUM_THREADS="2",
+    )
+    assert done.returncode == 0, done.stderr
+    found = spans(tmp_path)
+    kernels = [kernel for kernel in kernels_in(found) if kernel.name == "contraction_0"]
+    assert Counter(kernel.stats.get("phase") for kernel in kernels) == {None: 30, "pack": 3}  # x, before the loop
+    assert {kernel.thread[1].partition("/")[0] for kernel in kernels} == {"stablexla-queue"}
+    for kernel in kernels:
+        holder(kernel, found, "jit__lambda")
+    shares = [span for span in found if span.name == "contraction_0 (share)"]
+    assert {share.thread[1].partition("/")[0] for share in shares} == {"stablexla-queue", "stablexla-pool"}
+    for share in shares:
+        assert any(kernel.begin <= share.begin and share.end <= kernel.end for kernel in kernels)
+
+
+def test_a_trace_of_programs_that_fail_and_of_forks(tmp_path: Path) -> None:
+    """A kernel that an error ended is left out; a child has no trace, and its programs run."""
+    done = code(
+        "import os, warnings, numpy\n"
+        "import stablexla as sx\n"
+        "warnings.simplefilter('ignore')\n"
+        "def fail(x): raise ValueError('no')\n"
+        "broken = jax.jit(lambda x: jax.pure_callback(fail, x, jnp.sort(x)) + 1)\n"
+        "b = sx.XlaBuilder('double')\n"
+        "x = b.parameter(0, sx.f32[2])\n"
+        "double = sx.compile(b.build(x + x))\n"
+        f"with jax.profiler.trace('{tmp_path}'):\n"
+        "    for _ in range(2):\n"
+        "        try: broken(jnp.ones(8)).block_until_ready()\n"
+        "        except jax.errors.JaxRuntimeError as error: print('ValueError' in str(error))\n"
+        "    child = os.fork()\n"
+        "    if child == 0: os._exit(int(double(numpy.ones(2, 'float32'))[0]))\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "    jax.jit(lambda x: jnp.sort(x * 2))(jnp.ones(8)).block_until_ready()"
+    )
+    assert (done.returncode, done.stdout) == (0, "True\nTrue\n2\n"), done.stderr
+    found = spans(tmp_path)
+    assert Counter(kernel.name for kernel in kernels_in(found))["sort_keys_0"] == 3
+    assert len([span for span in found if span.name == "jit__lambda"]) == 3
+
+
+def test_a_trace_has_room_for_so_many_kernels(in_one: Code, tmp_path: Path) -> None:
+    """Then it says how many more there were."""
+    done = in_one(
+        "many = jax.jit(lambda x: jax.lax.fori_loop(0, 300_000, lambda _, y: jnp.sort(y * 2), x))\n"
+        "x = jnp.arange(4.0)\n"
+        "options = jax.profiler.ProfileOptions()\n"
+        "options.python_tracer_level = 0\n"
+        f"jax.profiler.start_trace('{tmp_path}', profiler_options=options)\n"
+        "many(x).block_until_ready()\n"
+        "jax.profiler.stop_trace()"
+    )
+    assert done.returncode == 0, done.stderr
+    found = spans(tmp_path)
+    (told,) = (span.name for span in found if "more kernels" in span.name)
+    assert int(told.split()[0]) + len(kernels_in(found)) == 2 * 300_000
 
 
 def test_where_programs_run() -> None:

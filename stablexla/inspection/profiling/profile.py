@@ -6,7 +6,7 @@ Kernels are the same machine code as without the readings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter_ns
@@ -167,7 +167,7 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         what = f"{executable.name}: the target {executable.target} has no kernels, whose times could be measured"
         raise UnsupportedError(what, hint='target="cpu"')
     explanation = executable.explain()
-    marked, timed = _with_marks(executable)
+    marked, timed = with_marks(executable)
     with _lock:  # also for the first run: its marks would be noted in another's profile
         _run(marked, arguments)
         begin_profile()
@@ -210,16 +210,30 @@ class _Taker(Watcher):
         return module
 
 
-def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
-    """Compile the program with clock readings."""
+def with_marks(
+    executable: Executable, first: int = 0, prepare: Callable[[Any], object] = lambda module: None
+) -> tuple[Executable, list[TimedCall]]:
+    """Compile the program once more, with clock readings around its calls.
+
+    Args:
+        executable: the program.
+        first: the number of the first mark, an even one.
+        prepare: changes the module of the source, as it was changed before `executable` was compiled.
+
+    Returns:
+        The program with readings, and its calls in the order of their marks.
+
+    Raises:
+        UnsupportedError: its pipeline does not end in LLVM's dialect.
+    """
     from stablexla.executable.executable import Executable
 
     taker = _Taker()
     with executable._contexts():
         source = copy_of(executable._stablehlo, here=True)
-        pipeline = executable._pipeline_again().inserting(
-            Step("profile", "stablexla-time-calls"), after=executable.pipeline.names[-1]
-        )
+        prepare(source)
+        marks = f"stablexla-time-calls{{first={first}}}"
+        pipeline = executable._pipeline_again().inserting(Step("profile", marks), after=executable.pipeline.names[-1])
         lowered = run_pipeline(copy_of(source), pipeline, watcher=taker, holds=True)
         if taker.timed is None:
             raise UnsupportedError("a program for a profile must be compiled down to LLVM's dialect")

@@ -1,8 +1,10 @@
 // RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-time-calls)' | FileCheck %s
 
 // Marks 2n and 2n + 1 stand around call n, in main and in the tasks of threads; the module lists what is called, behind
-// a parallel call the kernel that its tasks call. Calls in other functions are not timed.
-// CHECK: module attributes {stablexla.timed = ["share kernel", "call kernel", "call kernel"]}
+// a parallel call the kernel that its tasks call, and the origin of what a call computes last. Calls in other functions
+// are not timed.
+// CHECK: module attributes {stablexla.timed =
+// CHECK-SAME: {{\[}}["share", "kernel", "", ""], ["call", "kernel", "jit(f)/tanh", "model.py:3"], ["call", "kernel", "", ""]]}
 // CHECK: llvm.func @stablexla_mark(i64)
 // CHECK-LABEL: llvm.func @kernel(
 // CHECK-NEXT: llvm.call @helper
@@ -35,6 +37,7 @@ llvm.func internal @kernel_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {
 llvm.func @main(%n: i64) {
   %task = llvm.mlir.addressof @kernel_task : !llvm.ptr
   llvm.call @stablexla_launch_0(%task, %n, %n) : (!llvm.ptr, i64, i64) -> ()
+    loc(fused["jit(f)/dot_general"("model.py":2:1), "jit(f)/tanh"(callsite("f"("model.py":3:4) at "model.py":5:6))])
   llvm.call @kernel(%n, %n) : (i64, i64) -> ()
   llvm.return
 }

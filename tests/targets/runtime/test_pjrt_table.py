@@ -61,6 +61,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     else:
         address = address_in_library()
     made = client_of(Table(address))
+    made.is_library = request.param == "library"
     yield made
     made.call("Client_Destroy", client=made.client)
 
@@ -727,3 +728,66 @@ def test_large_programs_run_later_and_several_at_once(table: Any) -> None:
     with ThreadPoolExecutor(3) as threads:
         for done in [threads.submit(steps, factor) for factor in (1, 2, 4)]:
             done.result()
+
+
+class Profiler:
+    """The table of the profiler extension, of which there is one in a table."""
+
+    def __init__(self, table: Any, options: bytes = b"") -> None:
+        at = table.api.extension_start
+        while (extension := abi.PJRT_Profiler_Extension.from_address(at)).base.type != abi.PJRT_Extension_Type_Profiler:
+            at = extension.base.next
+        self.api = abi.PLUGIN_Profiler_Api.from_address(ctypes.cast(extension.profiler_api, ctypes.c_void_p).value)
+        given = ctypes.create_string_buffer(options, len(options))
+        self.made = self.call("create", "Create", options=ctypes.addressof(given), options_size=len(options)).profiler
+
+    def call(self, name: str, of: str, **values: Any) -> Any:
+        args = getattr(abi, f"PLUGIN_Profiler_{of}_Args")()
+        for key, value in values.items():
+            setattr(args, key, value)
+        function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(getattr(self.api, name))
+        assert not function(ctypes.addressof(args)), "an error"
+        return args
+
+    def collect(self) -> bytes:
+        """Ask for the size, then for the bytes; those that came with the size are the same."""
+        size = self.call("collect_data", "CollectData", profiler=self.made)
+        if not size.buffer_size_in_bytes:
+            return b""
+        lent = ctypes.string_at(size.buffer, size.buffer_size_in_bytes)
+        space = ctypes.create_string_buffer(size.buffer_size_in_bytes)
+        self.call("collect_data", "CollectData", profiler=self.made, buffer=ctypes.addressof(space))
+        assert space.raw == lent
+        return lent
+
+
+@pytest.mark.parametrize(
+    ("options", "is_on"),
+    [(b"", True), (b"\x08\x80\x01\x10\x02\x18\x01", True), (b"\x08\x80\x01\x10\x02", False), (b"\x18\x01", False)],
+)
+def test_a_profiler(table: Any, options: bytes, is_on: bool) -> None:
+    """Spans of a program's runs and of its kernel; none where a level of ProfileOptions, host's or device's, is 0."""
+    profile_data = pytest.importorskip("jax.profiler").ProfileData
+    given, made, profiler = put(table, X), program(table, DOUBLE), Profiler(table, options)
+    for calls in (2, 1, 0):
+        profiler.call("start", "Start", profiler=profiler.made)
+        results = [execute(table, made.executable, given.buffer) for _ in range(calls)]
+        profiler.call("stop", "Stop", profiler=profiler.made)
+        results.append(execute(table, made.executable, given.buffer))
+        space = profile_data.from_serialized_xspace(profiler.collect())
+        found = [
+            (event.name, dict(event.stats)) for plane in space.planes for line in plane.lines for event in line.events
+        ]
+        runs = [stats for name, stats in found if name == "main"]
+        assert len(runs) == is_on * calls
+        if table.is_library:
+            why = "programs that run without Python have no marks"
+            assert all(stats.get("without kernels") == why for stats in runs)
+        else:
+            assert [name for name, stats in found if "hlo_op" in stats] == ["loop_0"] * len(runs)
+        for buffer in results:
+            table.call("Buffer_Destroy", buffer=buffer)
+    profiler.call("destroy", "Destroy", profiler=profiler.made)
+    table.call("Buffer_Destroy", buffer=given.buffer)
+    table.call("Event_Destroy", event=given.done_with_host_buffer)
+    table.call("LoadedExecutable_Destroy", executable=made.executable)

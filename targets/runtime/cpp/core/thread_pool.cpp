@@ -216,6 +216,7 @@ class ThreadPool {
   }
 
   void work(std::uint32_t seen) {
+    pthread_setname_np(pthread_self(), "stablexla-pool");
     inside_region = true;
     for (;;) {
       auto changed = [&] { return generation_.load(std::memory_order_acquire) != seen; };

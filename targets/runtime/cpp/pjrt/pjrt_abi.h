@@ -484,7 +484,7 @@ struct PJRT_Extension_Base {
   PJRT_Extension_Base* next;
 };
 
-constexpr int kLayouts = 4, kFfi = 5, kShardings = 19;
+constexpr int kProfiler = 1, kLayouts = 4, kFfi = 5, kShardings = 19;
 struct PJRT_FFI_Extension {
   PJRT_Extension_Base base;
   void* type_register;
@@ -506,6 +506,44 @@ struct PJRT_Shardings_Extension {
   PJRT_Extension_Base base;
   void* PJRT_Shardings_PJRT_Executable_ParameterShardings;
   void* PJRT_Shardings_PJRT_Executable_OutputShardings;
+};
+
+// The profiler has a table of its own, whose arguments have no extensions.
+struct PLUGIN_Profiler;
+struct PLUGIN_Profiler_Error;
+struct PLUGIN_Profiler_Error_Destroy_Args { std::size_t struct_size; void* priv; PLUGIN_Profiler_Error* error; };
+struct PLUGIN_Profiler_Error_Message_Args {
+  std::size_t struct_size; void* priv; const PLUGIN_Profiler_Error* error; const char* message; std::size_t message_size;
+};
+struct PLUGIN_Profiler_Error_GetCode_Args {
+  std::size_t struct_size; void* priv; const PLUGIN_Profiler_Error* error; int code;
+};
+struct PLUGIN_Profiler_Create_Args {
+  std::size_t struct_size; const char* options; std::size_t options_size; PLUGIN_Profiler* profiler;
+};
+struct PLUGIN_Profiler_Destroy_Args { std::size_t struct_size; PLUGIN_Profiler* profiler; };
+struct PLUGIN_Profiler_Start_Args { std::size_t struct_size; PLUGIN_Profiler* profiler; };
+struct PLUGIN_Profiler_Stop_Args { std::size_t struct_size; PLUGIN_Profiler* profiler; };
+struct PLUGIN_Profiler_CollectData_Args {
+  std::size_t struct_size; PLUGIN_Profiler* profiler; std::uint8_t* buffer; std::size_t buffer_size_in_bytes;
+};
+struct PLUGIN_Profiler_Api {
+  std::size_t struct_size;
+  void* priv;
+  void (*error_destroy)(PLUGIN_Profiler_Error_Destroy_Args*);
+  void (*error_message)(PLUGIN_Profiler_Error_Message_Args*);
+  PLUGIN_Profiler_Error* (*error_get_code)(PLUGIN_Profiler_Error_GetCode_Args*);
+  PLUGIN_Profiler_Error* (*create)(PLUGIN_Profiler_Create_Args*);
+  PLUGIN_Profiler_Error* (*destroy)(PLUGIN_Profiler_Destroy_Args*);
+  PLUGIN_Profiler_Error* (*start)(PLUGIN_Profiler_Start_Args*);
+  PLUGIN_Profiler_Error* (*stop)(PLUGIN_Profiler_Stop_Args*);
+  PLUGIN_Profiler_Error* (*collect_data)(PLUGIN_Profiler_CollectData_Args*);
+};
+
+struct PJRT_Profiler_Extension {
+  PJRT_Extension_Base base;
+  PLUGIN_Profiler_Api* profiler_api;
+  std::int64_t traceme_context_id;  // of arguments' extensions
 };
 
 }  // namespace stablexla::pjrt

@@ -122,6 +122,7 @@ PJRT_Error* Call::run() {
     if (!each->wait()) return stopped(program.name, true);
     if (PJRT_Error* failure = each->failure()) return failure;
   }
+  const TracedSpan span(program.first_mark.load(std::memory_order_relaxed));
   const auto start = Clock::now();
   if (PJRT_Error* failure = program.run(arguments, results)) return failure;
   const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
@@ -155,15 +156,20 @@ std::shared_ptr<Outcome> failed(PJRT_Error* failure) {
   return made;
 }
 
+// A call that is not made, as a signal's handler has raised: its results are errors.
+PJRT_Error* interrupted_call(Call call, const PJRT_LoadedExecutable_Execute_Args& args, PJRT_Error* why) {
+  const std::shared_ptr<Outcome> outcome = failed(why);
+  call.results.assign(args.num_devices, std::vector<std::shared_ptr<Storage>>(call.program.outputs.size()));
+  if (PJRT_Error* failure = call.make_results()) return failure;
+  call.give_results(args, outcome);
+  return nullptr;
+}
+
 // Puts the run into the queue. Order matters: what takes its arguments later is after it in the queue.
 PJRT_Error* start(Call call, const PJRT_LoadedExecutable_Execute_Args& args) {
   std::unique_lock<std::mutex> lock(turn(), std::defer_lock);
-  if (!wait_for_room(static_cast<std::size_t>(call.program.output_bytes), lock)) {
-    call.results.assign(args.num_devices, std::vector<std::shared_ptr<Storage>>(call.program.outputs.size()));
-    if (PJRT_Error* failure = call.make_results()) return failure;
-    call.give_results(args, failed(stopped(call.program.name, true)));
-    return nullptr;
-  }
+  if (!wait_for_room(static_cast<std::size_t>(call.program.output_bytes), lock))
+    return interrupted_call(std::move(call), args, stopped(call.program.name, true));
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;
   call.donate(args.options, true);
   if (PJRT_Error* failure = call.make_results()) return failure;
@@ -253,6 +259,8 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
     return error(kInvalidArgument, program.name + ": " + std::to_string(args.num_args) + " arguments, where it takes " +
                                        std::to_string(program.num_arguments));
   Call call{executable, program, {}, {}, {}, {}};
+  if (tracing.load(std::memory_order_relaxed))
+    if (PJRT_Error* failure = prepare_trace(program)) return interrupted_call(std::move(call), args, failure);
   const bool may_start = !waits && !program.needs_python();
   if (may_start && !call.is_quick()) return start_without_gil(call, args);
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;

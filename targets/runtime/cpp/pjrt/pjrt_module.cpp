@@ -140,24 +140,36 @@ class Held {
 class Program final : public PJRT_Executable {
  public:
   Program(PyObject* answer, const nb::dict& made)
-      : answer_(answer),
-        function_(made["function"]),
-        executable_(made["executable"]),
-        run_(made["run"]),
-        plain_(made["plain"]),
-        compiled_(nb::cast<const CompiledFunction*>(function_.get())),
-        code_(compiled_->plain_code()) {}
+      : answer_(answer), code_(made), executable_(made["executable"]), plain_(made["plain"]) {}
+  ~Program() override { delete marked_.load(); }
 
-  bool needs_python() const override { return !compiled_->is_plain(); }
+  bool needs_python() const override { return !code_.compiled->is_plain(); }
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
+    const Code* marked = tracing.load(std::memory_order_relaxed) ? marked_.load(std::memory_order_acquire) : nullptr;
+    const Code& code = marked != nullptr ? *marked : code_;
     if (needs_python())
       return with_python([&]() -> PJRT_Error* {
-        call_python(arguments, results);
+        call_python(code, arguments, results);
         return nullptr;
       });
     SignalledControl control;
-    return run_code(code_, compiled_->num_devices > 1 ? compiled_ : nullptr, arguments, results, control);
+    return run_code(code.plain, code.compiled->num_devices > 1 ? code.compiled : nullptr, arguments, results, control);
+  }
+
+  PJRT_Error* mark_calls(std::int64_t first, std::vector<TracedCall>& calls) override {
+    const std::size_t count = devices[0]->client->device_list.size();
+    return with_python([&] {
+      const auto read = [&](nb::handle found) {
+        const auto made = nb::cast<nb::dict>(found);
+        for (nb::handle each : nb::list(made["calls"])) {
+          const auto text = [&](int i) { return nb::cast<std::string>(each[i]); };
+          calls.push_back({text(0), nb::cast<bool>(each[1]), text(2), text(3), text(4)});
+        }
+        if (marked_.load() == nullptr) marked_.store(new Code(made), std::memory_order_release);
+      };
+      return ask(answer_, read, "marked", executable_.get(), plain_.get(), count, first);
+    });
   }
 
   PJRT_Error* save(std::string& bytes) override {
@@ -182,17 +194,29 @@ class Program final : public PJRT_Executable {
   }
 
  private:
-  void call_python(const Memories& arguments, const Memories& results) {
+  // Machine code; that of a trace is another one.
+  struct Code {
+    explicit Code(const nb::dict& made)
+        : function(made["function"]),
+          run(made["run"]),
+          compiled(nb::cast<const CompiledFunction*>(function.get())),
+          plain(compiled->plain_code()) {}
+    Held function, run;
+    const CompiledFunction* compiled;
+    const PlainCode plain;
+  };
+
+  static void call_python(const Code& code, const Memories& arguments, const Memories& results) {
     nb::list rows;
     for (const auto& of_device : arguments) {
       nb::list row;
       for (std::size_t i = 0; i < of_device.size(); ++i)
-        row.append(view_of(compiled_->parameters[i], of_device[i]->data, nb::none(), false));
+        row.append(view_of(code.compiled->parameters[i], of_device[i]->data, nb::none(), false));
       rows.append(std::move(row));
     }
-    const nb::object made = compiled_->num_devices == 1
-                                ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
-                                : run_.get()(rows);
+    const nb::object made = code.compiled->num_devices == 1
+                                ? nb::object(nb::make_tuple(code.function.get().attr("execute")(rows[0])))
+                                : code.run.get()(rows);
     for (std::size_t d = 0; d < results.size(); ++d) {
       std::size_t array = 0;  // tokens are none
       for (const auto& each : results[d])
@@ -209,9 +233,9 @@ class Program final : public PJRT_Executable {
   }
 
   PyObject* answer_;  // of Python's, as long as the process
-  Held function_, executable_, run_, plain_;
-  const CompiledFunction* compiled_;
-  const PlainCode code_;
+  const Code code_;
+  Held executable_, plain_;
+  std::atomic<const Code*> marked_{nullptr};  // with the marks of a trace
 };
 
 template <typename T>
@@ -341,7 +365,7 @@ void bind(nb::module_& m) {
         nb::arg("minimum"), nb::arg("asynchronous"), nb::arg("process") = 0, nb::arg("processes") = 1,
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
         "`answer(name, ...)` calls a function of stablexla/pjrt/compiling.py, on any thread: \"compiled\" and \"loaded\"\n"
-        "give a dict that describes a program, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"
+        "give a dict that describes a program, \"marked\" one of its code for traces, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"
         "and each an error as its code and message.");
 }
 

@@ -15,6 +15,7 @@
 #include "device_program.h"
 #include "memory_pool.h"
 #include "pjrt_abi.h"
+#include "profile.h"
 
 namespace stablexla::pjrt {
 
@@ -217,9 +218,28 @@ struct Texts {
   std::vector<std::size_t> sizes;
 };
 
+// A call in a program that a trace names: of a kernel as a whole, or the share of it that a thread takes.
+struct TracedCall {
+  std::string kernel;
+  bool is_share;
+  std::string phase, operation, line;  // of the kernel; of the user's program; or ""
+};
+
+// What a trace says of a program, for as long as the trace is kept.
+struct TracedProgram {
+  std::string name;
+  std::vector<int> devices;        // their ids
+  std::vector<TracedCall> calls;  // by their numbers
+  std::string missing;             // why no calls are known, or ""
+};
+
 // A program for one or several devices.
 struct PJRT_Executable {
   virtual ~PJRT_Executable() = default;
+  // Has runs pass marks from `first` on while there is a trace. Returns an error, or null.
+  virtual PJRT_Error* mark_calls(std::int64_t, std::vector<TracedCall>&) {
+    return error(kUnimplemented, "programs that run without Python have no marks");
+  }
   virtual bool needs_python() const = 0;
   // Returns an error, or null.
   virtual PJRT_Error* run(const Memories& arguments, const Memories& results) = 0;
@@ -255,6 +275,11 @@ struct PJRT_Executable {
   std::mutex asking;
   std::vector<std::pair<std::string, float>> costs;
   std::vector<PJRT_NamedValue> named_costs;  // their names are those of `costs`
+
+  // The first of its marks in traces, and what these say of it, once it was called during one.
+  std::atomic<std::int64_t> first_mark{0};
+  std::shared_ptr<TracedProgram> traced;
+  std::recursive_mutex marking;  // a signal's handler may call the program that is being marked
 };
 
 struct PJRT_LoadedExecutable {
@@ -330,5 +355,22 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits);
 // Runs a program without Python: on this thread, or on all of its `devices`, which is null where it is for one.
 PJRT_Error* run_code(const PlainCode& code, const DeviceProgram* devices, const Memories& arguments,
                      const Memories& results, RunControl& control);
+
+// Traces, in pjrt_profiler.cpp. Has a program ready for the one that is on; returns the error of a signal, or null.
+PJRT_Error* prepare_trace(PJRT_Executable& program);
+PJRT_Extension_Base* profiler_extension();
+
+// A run of a program, or the making of one that a trace can look into, as a span.
+class TracedSpan {
+ public:
+  explicit TracedSpan(std::int64_t first_mark, bool is_run = true);
+  ~TracedSpan() {
+    if (number_ != 0) stablexla_mark(number_ + 1);
+  }
+  TracedSpan(const TracedSpan&) = delete;
+
+ private:
+  std::int64_t number_;  // 0 where there is no trace
+};
 
 }  // namespace stablexla::pjrt

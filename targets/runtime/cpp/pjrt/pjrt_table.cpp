@@ -744,7 +744,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Buffer_DecreaseExternalReferenceCount, buffer_release)
   SLOT(Buffer_OpaqueDeviceMemoryDataPointer, buffer_data)
 #undef SLOT
-  shardings.base = {sizeof shardings, kShardings, nullptr};
+  shardings.base = {sizeof shardings, kShardings, profiler_extension()};
   shardings.PJRT_Shardings_PJRT_Executable_ParameterShardings =
       reinterpret_cast<void*>(&slot<PJRT_Shardings_PJRT_Executable_ParameterShardings_Args, parameter_shardings>);
   shardings.PJRT_Shardings_PJRT_Executable_OutputShardings =
