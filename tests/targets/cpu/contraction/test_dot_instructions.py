@@ -318,10 +318,20 @@ def test_instructions_of_aarch64(kind: str, instruction: str) -> None:
     assert "smull" not in text
 
 
-@pytest.mark.parametrize(("kind", "instruction"), [("matrix su", "(?:us|su)dot"), ("matrix us", "(?:us|su)dot")])
-def test_few_rows_take_instructions_on_one_row(kind: str, instruction: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "size", "instruction"),
+    [
+        ("matrix su", (3, 640, 256), "(?:us|su)dot"),
+        ("matrix us", (3, 640, 256), "(?:us|su)dot"),
+        ("matrix us", (120, 120, 4), "(?:us|su)dot"),
+        ("matrix bf16", (120, 120, 2), "bfdot"),
+    ],
+)
+def test_few_rows_or_steps_take_instructions_on_one_row(
+    kind: str, size: tuple[int, int, int], instruction: str
+) -> None:
     target = CpuTarget(num_threads=2).with_vectors(128, MATRICES)
-    module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 3, 640, 256), target, emit_contraction)
+    module, _, _ = emit(kernel_text(kind, "mk,kn->mn", *size), target, emit_contraction)
     text = assembly_for(module, "neoverse-v1", "aarch64-linux-gnu")
     assert re.search(rf"\t{instruction}\tv", text)
     assert "mmla" not in text
