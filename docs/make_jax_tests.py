@@ -138,10 +138,11 @@ def run(checkout: Path, platform: str, file: str, given: argparse.Namespace) -> 
     line += ["-o", f"faulthandler_timeout={given.seconds}", "-o", "faulthandler_exit_on_timeout=true"]
     while True:
         done = subprocess.run(line, cwd=checkout / "tests", env=environment, capture_output=True, text=True)
-        if done.returncode == 5 or (done.returncode in (0, 1) and record.exists()):  # no tests; passed or failed
-            return
         lines = record.read_text().splitlines() if record.exists() else []
-        if not lines or not lines[-1].startswith(CRASHED):
+        has_ended = not lines or not lines[-1].startswith(CRASHED)
+        if has_ended and (done.returncode == 5 or (done.returncode in (0, 1) and lines)):  # no tests; passed or failed
+            return
+        if has_ended:
             end = [each for each in (done.stdout + done.stderr).splitlines() if each.startswith("E ")][-1:]
             print(f"{file} by {platform}: the process ended with {done.returncode}: {''.join(end)}")
             return
