@@ -5,7 +5,7 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
-#elif defined(__aarch64__)
+#elif defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
@@ -26,10 +26,15 @@ inline FloatState current_float_state() {
   return state;
 }
 inline void set_float_state(FloatState state) { asm volatile("msr fpcr, %0" ::"r"(state)); }
-// FZ, and FZ16 where there is arithmetic on halves (asimdhp): elsewhere the bit stays 0, and would look changed.
+// FZ, and FZ16 where there is arithmetic on halves (asimdhp; Apple's have it): elsewhere the bit stays 0, and would look
+// changed.
 inline FloatState program_float_state(bool flush_denormals) {
-  static const FloatState kFlush = FloatState(1) << 24 | FloatState(getauxval(AT_HWCAP) >> 10 & 1) << 19;
-  return flush_denormals ? kFlush : 0;
+#if defined(__linux__)
+  static const FloatState kHalves = getauxval(AT_HWCAP) >> 10 & 1;
+#else
+  static const FloatState kHalves = 1;
+#endif
+  return flush_denormals ? FloatState(1) << 24 | kHalves << 19 : 0;
 }
 inline FloatState without_sticky_flags(FloatState state) { return state; }
 #else

@@ -177,6 +177,14 @@ int usable_cpus() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+void name_thread(const char* name) {
+#if defined(__APPLE__)
+  pthread_setname_np(name);
+#else
+  pthread_setname_np(pthread_self(), name);
+#endif
+}
+
 // ---- machine code ----------------------------------------------------------------------------------------------------
 
 void flush_instructions(char* begin, char* end) {

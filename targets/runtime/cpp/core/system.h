@@ -24,6 +24,9 @@ void futex_wake(Word& word, int count);
 // CPUs that this process may run on, at least 1; on macOS those of the fast kind.
 int usable_cpus();
 
+// Names the calling thread, in at most 15 characters.
+void name_thread(const char* name);
+
 // Features of the processor, by Linux's names; none where the system does not say.
 std::set<std::string> processor_flags();
 // Those of AArch64: Linux's, in the words AT_HWCAP and AT_HWCAP2 of the auxiliary vector, and macOS's, of the names that

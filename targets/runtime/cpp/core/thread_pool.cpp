@@ -15,6 +15,7 @@
 #include "device_number.h"
 #include "float_mode.h"
 #include "stopping.h"
+#include "system.h"
 #include "waiting.h"
 
 namespace stablexla {
@@ -216,7 +217,7 @@ class ThreadPool {
   }
 
   void work(std::uint32_t seen) {
-    pthread_setname_np(pthread_self(), "stablexla-pool");
+    name_thread("stablexla-pool");
     inside_region = true;
     for (;;) {
       auto changed = [&] { return generation_.load(std::memory_order_acquire) != seen; };

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "system.h"
 #include "waiting.h"
 
 namespace stablexla {
@@ -37,7 +38,7 @@ class DeviceThread {
   }
 
   void work() {
-    pthread_setname_np(pthread_self(), "stablexla-dev");
+    name_thread("stablexla-dev");
     for (std::uint32_t seen = 0;; ++seen) {
       const auto changed = [&] { return jobs_.load(std::memory_order_acquire) != seen; };
       while (!look_for_a_moment(changed)) {

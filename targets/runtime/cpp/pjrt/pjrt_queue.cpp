@@ -13,6 +13,7 @@
 
 #include "pjrt_objects.h"
 #include "run_limits.h"
+#include "system.h"
 
 namespace stablexla::pjrt {
 
@@ -71,7 +72,7 @@ class Queue {
   bool has_room(std::size_t bytes) const { return runs_.empty() || (runs_.size() < kRuns && bytes_ + bytes <= kBytes); }
 
   [[noreturn]] void work() {
-    pthread_setname_np(pthread_self(), "stablexla-queue");
+    name_thread("stablexla-queue");
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return !runs_.empty(); });
