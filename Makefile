@@ -74,6 +74,7 @@ test-aarch64: $(VENV)/installed.test
 	  tests/targets/codegen/test_halves.py::test_results_are_those_of_f32 tests/targets/cpu/test_emit.py::$(HALVES_TEST)
 	$(BIN)/python third_party/aarch64.py -m pytest -p no:cacheprovider -W ignore -n $(JOBS) --slice -p $(APPLE) \
 	  tests/ops/test_contraction.py tests/ops/test_elementwise.py tests/ops/test_order.py
+	$(BIN)/python third_party/aarch64.py examples/digits.py
 
 slice: $(VENV)/installed.test
 	$(BIN)/pytest -n $(JOBS) --slice $(PYTEST_ARGS)
