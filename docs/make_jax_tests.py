@@ -206,9 +206,9 @@ def page(files: dict[str, Compared], versions: str, given: argparse.Namespace) -
         "",
         "Made by `python docs/make_jax_tests.py CHECKOUT`; don't edit. CHECKOUT is a clone of JAX at the installed",
         f"version, here {versions}. The tests of {len(rows)} files run with `JAX_PLATFORMS=stablexla`",
-        f"([jax.md](jax.md)) and with XLA's CPU, {given.devices} devices each: of a file all, or at least {given.draw} that",
-        f"are drawn by their names, and {given.cases} case of each that draws cases. That an operation is not partitioned",
-        "is a warning, as everywhere, where JAX's settings for tests make errors of all warnings.",
+        f"([jax.md](jax.md)) and with XLA's CPU, {given.devices} devices each: of a file all, or at least {given.draw}",
+        f"that are drawn by their names, and {given.cases} case of each that draws cases. That an operation is not",
+        "partitioned is a warning, as everywhere, where JAX's settings for tests make errors of all warnings.",
         "",
         f"**Of the {total[3]} tests that XLA's CPU passes, {total[3] - len(worse)} pass here, "
         f"{100 * (1 - len(worse) / total[3]):.1f}%**; {better} pass here alone.",
