@@ -50,7 +50,7 @@ KNOWN = {
     r"array_interop.*testNumpyToJax0": "JAX expects the call to fail, as by XLA; here it gives the array",
     r"test_dump_on_cache_hit": "an option of XLA's: where it dumps its text",
     r"test_custom_partitioner_invalid_sharding": "partitionings that a program brings are not called",
-    r"test_effects_hlo": "it compiles a call of LAPACK without its operands, which is refused then; XLA does when it runs",
+    r"test_effects_hlo": "a call of LAPACK without its operands is refused when it is compiled, by XLA when it runs",
     r"near_singular_inverse": "subnormal numbers are kept here; XLA flushes them, so that the matrix is singular there",
     r"device_test.*(test_repr|test_str)": "the name of a device, which is `stablexla:0` on purpose",
 }
