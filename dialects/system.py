@@ -1,4 +1,4 @@
-"""What Linux and macOS do differently: names of libraries, and what the system says of the process and the machine."""
+"""Operating system interface, Linux's and macOS's: names of shared libraries, caches, privileges, memory and pipes."""
 
 from __future__ import annotations
 

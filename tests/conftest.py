@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def registrations() -> Iterator[None]:
-    """What a test registers ends with it: with an emitter or a kernel of a user, pipelines are not trusted."""
+    """Unregister a test's emitters and composite kernels at its end: with a user's, pipelines are not trusted."""
     emitters, kernels = list(USERS_EMITTERS), dict(composites.REGISTERED)
     yield
     USERS_EMITTERS[:] = emitters

@@ -96,8 +96,7 @@ def _one_index(components: Sequence[Any], places: Sequence[int], extents: Sequen
     for component, place in zip(components, places, strict=True):
         element = component.type.element_type
         largest = (1 << (element.width - (not element.is_unsigned))) - 1
-        bounds = (hlo.constant(hlo.tensor(component.type, []), n) for n in (0, min(extents[place] - 1, largest)))
-        low, high = bounds
+        low, high = (hlo.constant(hlo.tensor(component.type, []), n) for n in (0, min(extents[place] - 1, largest)))
         clamped = hlo.emit("stablehlo.clamp", [low, component, high], [component.type])
         clamped = hlo.convert(clamped, ir.IntegerType.get_signless(width))
         step = row_major(extents)[place]

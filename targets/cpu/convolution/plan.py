@@ -169,19 +169,20 @@ def plan_convolution(
         # The lanes of few output features are pixels, which no instruction on groups of features has. Vectors of 16
         # bits are multiplied in half the time of 32; there are none of 8.
         plain, units = plain_units(convolved, 16), units_of(convolved, target)
-        is_plain = units.product.is_plain or cg.is_float(units.sums) or cg.bits_of(plain.sums) == 16
-        few_products = convolved.inputs.extent * convolved.outputs <= FEW_PRODUCTS()
-        is_few = convolved.outputs <= FEW_OUTPUTS() and (is_plain or few_products)
-        sizes = ConvolutionSizes(convolved, target, plain if is_few else units)
-        plan = _plan_of_features(sizes)
+        few, is_float = convolved.outputs <= FEW_OUTPUTS(), cg.is_float(units.sums)
+        is_quick = is_float or units.product.is_plain or cg.bits_of(plain.sums) == 16
+        if few and (is_quick or convolved.inputs.extent * convolved.outputs <= FEW_PRODUCTS()):
+            sizes = ConvolutionSizes(convolved, target, plain)
+            plan = _plan_across(sizes)
+        if plan is None:
+            if not (few and is_float):
+                sizes = ConvolutionSizes(convolved, target, units)
+            plan = _plan_of_features(sizes)
     return None if plan is None else (sizes, plan)
 
 
 def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     """Plan the micro-kernel of broadcast elements of lhs by vectors of weights."""
-    across = _plan_across(sizes)
-    if across is not None:
-        return across
     c, target = sizes.convolved, sizes.target
     tile = _tile_of_features(sizes)
     panel = tile.vectors * sizes.lanes
@@ -226,7 +227,7 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     c, w, lanes = sizes.convolved, sizes.width, sizes.lanes
     features, registers = c.inputs.extent, sizes.target.num_vector_registers
     vectors = math.ceil(w.rounds / lanes)
-    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS():
+    if w.stride != 1:
         return None
     # Twice as many lanes in use have to pay for the transpose, of elements that are used several times.
     if 2 * c.outputs * vectors > w.rounds or (c.taps == 1 and reads_in_place(sizes, features)):

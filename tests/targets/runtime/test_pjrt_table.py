@@ -506,7 +506,7 @@ ROWS = np.arange(4 * 4 * 8, dtype=np.float32).reshape(4, 4, 8)
 
 
 def collected(d: int) -> list[Any]:
-    """What device d has of them."""
+    """The expected results of the collectives on device d."""
     groups = {0: (0, 2), 1: (3, 1), 2: (0, 2), 3: (3, 1)}
     return [
         ROWS.sum(0),

@@ -1,4 +1,4 @@
-"""What macOS does differently, as far as it can be tried elsewhere: names, texts, object files, the list of sleepers.
+"""The operating system interface for macOS, as far as it runs elsewhere: names, texts, object files, waiting threads.
 
 Oracles: LLVM's tools on the files; this machine's way beside macOS's; Apple's lists of features. `apple_convention.py`
 runs other tests with code as macOS gets it.

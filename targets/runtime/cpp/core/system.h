@@ -1,4 +1,4 @@
-// What Linux and macOS do differently; all else here is POSIX. docs/decisions/0064-macos.md
+// Operating system interface, Linux's and macOS's; all else here is POSIX. docs/decisions/0064-macos.md
 #pragma once
 
 #include <cxxabi.h>

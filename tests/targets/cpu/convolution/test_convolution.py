@@ -441,6 +441,16 @@ def test_integers_in_lanes_of_pixels(seed: int, dtype: Any, sums: Any, monkeypat
     assert plans[-1].across
 
 
+@pytest.mark.parametrize("sums", [np.int8, np.int32])
+def test_integers_whose_pixels_are_apart(sums: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stride the lanes are output features, and groups of input features have their instruction."""
+    plans, drawn = spy_on_plans("_plan_across", monkeypatch), FewOutputs(421, dtype=np.int8, sums=np.dtype(sums))
+    monkeypatch.setattr(convolution_plan.FEW_PRODUCTS, "usual", 60)
+    drawn.window["strides"] = [2 * stride for stride in drawn.window["strides"]]
+    drawn.check_alone(replace(host_target(), vector_bits=512, features=INSTRUCTIONS["pairs"][0], emulated=True))
+    assert plans == [None]
+
+
 @pytest.mark.parametrize(("seed", "stage"), [(400, 20 << 10), (405, 20 << 10), (411, 1 << 10), (421, 3 << 10)])
 def test_pixels_of_long_rows_in_lanes(seed: int, stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is cut in blocks, the last of them smaller; in the last two the results' pixels are adjacent."""
