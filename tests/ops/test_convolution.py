@@ -347,3 +347,41 @@ def test_holes_of_dilation_do_nothing(dilated: str, channels: int) -> None:
         return sx.conv_general_dilated(v, k, (1,), "VALID", *dilations, Numbers.of("NHC", "HIO", "NHC"))
 
     run(make, x, w, against=["xla"], expected=[expected])
+
+
+FAR: list[tuple[Any, Any, dict[str, Any]]] = [
+    ((2, 9, 9, 5), (3, 3, 5, 4), {"padding": ((8, 8), (8, 8)), "rhs_dilation": (8, 8)}),
+    ((2, 9, 9, 5), (3, 3, 5, 4), {"padding": ((9, 9), (8, 8)), "rhs_dilation": (9, 8)}),
+    ((2, 9, 9, 5), (3, 3, 5, 4), {"padding": ((12, 12), (12, 12)), "rhs_dilation": (12, 12)}),
+    ((2, 4, 4, 6), (5, 3, 3, 4), {"padding": ((12, 0), (0, 4)), "rhs_dilation": (3, 2), "feature_groups": 2}),
+    ((1, 3, 4, 2), (4, 5, 2, 3), {"padding": ((9, 0), (2, 8)), "rhs_dilation": (3, 4), "reversal": (True, True)}),
+    ((1, 4, 4, 2), (9, 9, 2, 3), {"padding": ((8, 1), (8, 0)), "strides": (4, 2), "lhs_dilation": (2, 3)}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "window"), FAR, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_taps_that_meet_padding_alone(x: Any, w: Any, window: dict[str, Any], dtype: Any) -> None:
+    """They are dropped: catches a wrong tap, and padding that does not shrink with the window."""
+    values = [normal(*shape) * 3 for shape in (x, w)]
+    both_ways(*(v.astype(dtype) for v in values), NHWC, **dict(window))
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (2, 1)])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_weights_in_the_padding_that_are_not_finite(place: tuple[int, int], value: float, is_constant: bool) -> None:
+    """A dropped weight times zero is NaN in all results of its feature; a kept one's sign is not lost."""
+    x, w = np.abs(normal(1, 4, 4, 3)) + 1, normal(3, 3, 3, 2)
+    w[(*place, 1, 0)] = value
+    numbers = {"padding": ((5, 5), (5, 5)), "rhs_dilation": (5, 5)}
+    with np.errstate(invalid="ignore"):
+        expected = convolve(wide(x), wide(w), NHWC, strides=(1, 1), **numbers).astype(np.float32)
+    assert not np.isfinite(expected[..., 0]).any()
+    assert np.isfinite(expected[..., 1]).all()
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, *given: sx.XlaOp) -> sx.XlaOp:
+        k = given[0] if given else b.constant(w)
+        return sx.conv_general_dilated(v, k, (1, 1), numbers["padding"], None, numbers["rhs_dilation"], NHWC)
+
+    run(make, x, *(() if is_constant else (w,)), against=BOTH, expected=[expected], scale=SCALE["f32"])

@@ -97,14 +97,16 @@ def turned(*order: int) -> Callable[..., Any]:
     return lambda b, x: sx.transpose(x, order)
 
 
-def convolved(padding: int = 1, groups: int = 1, lhs_dilation: int = 1, sums: Any = None) -> Callable[..., Any]:
+def convolved(
+    padding: int = 1, groups: int = 1, lhs_dilation: int = 1, rhs_dilation: int = 1, sums: Any = None
+) -> Callable[..., Any]:
     """A convolution of images [batch, y, x, features] with weights [y, x, in, out]."""
     numbers = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
 
     def make(b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
-        around, dilation = ((padding, padding),) * 2, (lhs_dilation,) * 2
+        around, dilations = ((padding, padding),) * 2, ((lhs_dilation,) * 2, (rhs_dilation,) * 2)
         groups_and_type: dict[str, Any] = {"feature_group_count": groups, "preferred_element_type": sums}
-        return sx.conv_general_dilated(x, w, (1, 1), around, dilation, None, numbers, **groups_and_type)
+        return sx.conv_general_dilated(x, w, (1, 1), around, *dilations, numbers, **groups_and_type)
 
     return make
 
@@ -335,6 +337,7 @@ PROGRAMS: dict[str, Program] = {
     # convolutions
     "convolution": Product(convolved(), (whole(2, 12, 12, 8), whole(3, 3, 8, 24))),
     "channels-first": Product(three_convolutions, (whole(1, 4, 8, 8), whole(4, 4, 3, 3))),
+    "convolution-far": Product(convolved(12, rhs_dilation=12), (whole(1, 3, 3, 8), whole(3, 3, 8, 16))),
     "convolution-few": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 3))),
     "convolution-one": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 1))),
     "convolution-few-bytes": Product(

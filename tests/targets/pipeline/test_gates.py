@@ -163,6 +163,7 @@ ROWS: dict[str, Row] = {
     "narrow.rows-lhs-bytes": Row("bf16-few-wide", 1024),
     "narrow.sums-bytes": Row("bf16-few-wide", 8800),
     "no-unroll.long-body": Row("sums", 47, stage="llvm"),
+    "padding-taps.fewest-positions": Row("convolution-far", 10, stage="stablehlo"),
     "parallel.worthwhile-ns": Row("row-sums", 787),
     "random-bits.blocks": Row("bits", 97),
     "read-first.most": Row("read-old", 15),
