@@ -26,7 +26,7 @@ from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
 from stablexla.targets.stablehlo.repeats.dataflow import ELEMENTWISE
 
-CONVOLUTION = "stablehlo.convolution"
+CONVOLUTION, RESHAPE, TRANSPOSE = "stablehlo.convolution", "stablehlo.reshape", "stablehlo.transpose"
 LEAST = Gate("channels-last.least-convolutions", 3, eager=1)
 """Convolutions of a program whose layout is changed."""
 MOST_MOVED = Gate("channels-last.most-moved", 25, eager=1000)
@@ -96,9 +96,9 @@ def _can_be_made(value: Any) -> bool:
         return False
     if op.name == "stablehlo.constant":
         return is_splat(value_of(op))
-    if op.name == "stablehlo.reshape":
+    if op.name == RESHAPE:
         return _is_column(value)
-    return op.name in ("stablehlo.broadcast_in_dim", "stablehlo.iota", "stablehlo.transpose")
+    return op.name in ("stablehlo.broadcast_in_dim", "stablehlo.iota", TRANSPOSE)
 
 
 def _is_column(value: Any) -> bool:
@@ -152,7 +152,7 @@ class _Propagation:
 
 def _is_free(op: Any, value: Any) -> bool:
     """Return whether an operation reads a channels-last array without another pass over memory."""
-    return bool(op.name == "stablehlo.transpose" or (op.name == "stablehlo.reshape" and _is_column(value)))
+    return bool(op.name == TRANSPOSE or (op.name == RESHAPE and _is_column(value)))
 
 
 def _follows(op: Any, given: Sequence[Any]) -> bool:
@@ -168,7 +168,36 @@ def _follows(op: Any, given: Sequence[Any]) -> bool:
         return kept == sorted(kept) and all(v.type.rank == rank for v in list(op.operands)[: len(op.results)])
     if op.name == "stablehlo.reduce_window":
         return all(v.type.rank == given[0].type.rank for v in op.results)
+    if op.name in (RESHAPE, TRANSPOSE):
+        return _is_of_shuffle(op)
     return True
+
+
+def _is_of_shuffle(op: Any) -> bool:
+    """Return whether an operation is one of the three by which features are put in another order, in groups.
+
+    Features are split in two dimensions, which change places, and are merged.
+    """
+    if op.name == TRANSPOSE:
+        split, merge = defining(op.operands[0]), _only_user(op)
+        if split is None or merge is None or (split.name, merge.name) != (RESHAPE, RESHAPE):
+            return False
+        before, (batch, *rest) = split.operands[0].type.shape, op.operands[0].type.shape
+        swapped = [0, 2, 1, *range(3, len(rest) + 1)]
+        return (
+            _only_user(split) == op
+            and list(integers(op.attributes["permutation"])) == swapped
+            and list(before) == list(merge.results[0].type.shape) == [batch, rest[0] * rest[1], *rest[2:]]
+        )
+    for transpose in (_only_user(op), defining(op.operands[0])):
+        if transpose is not None and transpose.name == TRANSPOSE and _is_of_shuffle(transpose):
+            return True
+    return False
+
+
+def _only_user(op: Any) -> Any:
+    users = [use.owner.operation for use in op.results[0].uses]
+    return users[0] if len(users) == 1 else None
 
 
 class _Rewrite:
@@ -227,7 +256,7 @@ class _Rewrite:
             return hlo.emit(op.name, [source], [type_], attributes)
         if op is not None and op.name == "stablehlo.iota":
             return hlo.iota(type_, _places(rank)[ir.IntegerAttr(op.attributes["iota_dimension"]).value])
-        if op is not None and op.name == "stablehlo.transpose":
+        if op is not None and op.name == TRANSPOSE:
             permutation = integers(op.attributes["permutation"])
             return _transpose(op.operands[0], [permutation[d] for d in order(rank)])
         return _transpose(value, order(rank))
@@ -238,7 +267,7 @@ class _Rewrite:
 
     @staticmethod
     def _reshaped(value: Any, type_: Any) -> Any:
-        return hlo.emit("stablehlo.reshape", [value], [type_])
+        return hlo.emit(RESHAPE, [value], [type_])
 
     # ---- operations ----
 
@@ -271,6 +300,16 @@ class _Rewrite:
         attributes = _attributes(op) | {n: hlo.i64s(integers(op.attributes[n])[d] for d in order(rank)) for n in names}
         operands = [self.of(v) if v.type.rank == rank else v for v in op.operands]
         return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], attributes)]
+
+    def reshape(self, op: Any) -> list[Any]:
+        """Split or merge features that are shuffled."""
+        batch, *rest = op.results[0].type.shape
+        count = 2 if op.results[0].type.rank > op.operands[0].type.rank else 1  # of the dimensions of features
+        return [hlo.reshape(self.of(op.operands[0]), [batch, *rest[count:], *rest[:count]])]
+
+    def transpose(self, op: Any) -> list[Any]:
+        rank = op.results[0].type.rank
+        return [_transpose(self.of(op.operands[0]), [*range(rank - 2), rank - 1, rank - 2])]
 
     def reverse(self, op: Any) -> list[Any]:
         places = _places(op.results[0].type.rank)
@@ -313,7 +352,7 @@ def _transpose(value: Any, permutation: Sequence[int]) -> Any:
     if moved == sorted(moved):
         return hlo.reshape(value, shape)
     attributes = {"permutation": hlo.i64s(permutation)}
-    return hlo.emit("stablehlo.transpose", [value], [hlo.tensor(value.type, shape)], attributes)
+    return hlo.emit(TRANSPOSE, [value], [hlo.tensor(value.type, shape)], attributes)
 
 
 _OF_DIMENSIONS = {
@@ -324,6 +363,8 @@ _BY_NAME: dict[str, Callable[[_Rewrite, Any], list[Any]]] = {
     **dict.fromkeys(ELEMENTWISE, _Rewrite.elementwise),
     "stablehlo.concatenate": _Rewrite.concatenate,
     "stablehlo.pad": _Rewrite.by_dimension,
+    RESHAPE: _Rewrite.reshape,
+    TRANSPOSE: _Rewrite.transpose,
     "stablehlo.slice": _Rewrite.by_dimension,
     "stablehlo.reverse": _Rewrite.reverse,
     "stablehlo.reduce": _Rewrite.reduce,

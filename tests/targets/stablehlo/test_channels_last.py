@@ -79,6 +79,15 @@ class Network:
     def reversed(self, x: sx.XlaOp) -> sx.XlaOp:
         return sx.rev(x, [1, 3])
 
+    def shuffled(self, x: sx.XlaOp) -> sx.XlaOp:
+        """Features of groups by turns, or another order that is no such shuffle; and maybe a second user half-way."""
+        n, c, h, w = x.shape.dimensions
+        count = self.random.choice([k for k in range(1, c + 1) if c % k == 0])
+        order = self.random.choice([[0, 2, 1, 3, 4], [0, 2, 1, 3, 4], [0, 1, 2, 4, 3], [0, 2, 1, 4, 3]])
+        split = sx.reshape(x, (n, count, c // count, h, w))
+        merged = sx.reshape(sx.transpose(split, order), (n, c, h, w))
+        return merged + sx.reshape(sx.neg(split), (n, c, h, w)) if self.random.random() < 0.3 else merged
+
     def excited(self, x: sx.XlaOp) -> sx.XlaOp:
         """Squeeze and excite: a mean of each feature, a convolution of one pixel, and the product."""
         n, c, *_ = x.shape.dimensions
@@ -113,6 +122,7 @@ class Network:
         steps: list[Step] = [
             Network.normalized, Network.activated, Network.pooled, Network.padded, Network.part, Network.joined,
             Network.reversed, Network.excited, Network.over_features, Network.transposed, Network.counted,
+            Network.shuffled, Network.shuffled,
         ]  # fmt: skip
         x = self.given(2, 6, 9, 8)
         results, earlier = [], x
@@ -127,7 +137,7 @@ class Network:
         return str(self.b.build(sx.tuple([*results, flat]))), self.arguments
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_networks(seed: int) -> None:
     text, arguments = Network(seed).build(9)
     results = sx.compile(text, options=sx.CompileOptions(choices=ALWAYS)).execute(arguments)
@@ -153,6 +163,22 @@ def test_transposes_are_left_at_the_edges() -> None:
     assert re.findall(r"stablehlo.transpose.*-> (\S+)", made) == ["tensor<1x14x14x8xf32>"]
     assert made.count("[b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f]") == 4
     assert "[b, f, 0, 1]" in compiled(text, NEVER)
+
+
+def test_shuffled_features() -> None:
+    """In groups, as ShuffleNet has them: the layout goes through."""
+    network = Network(0)
+    x = network.given(2, 6, 9, 9)
+    for _ in range(3):
+        x = sx.conv_general_dilated(x, network.given(6, 6, 3, 3), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), NUMBERS)
+        x = sx.reshape(sx.transpose(sx.reshape(x, (2, 2, 3, 9, 9)), [0, 2, 1, 3, 4]), (2, 6, 9, 9))
+    text = str(network.b.build(x))
+    made = compiled(text)
+    shuffles = ["tensor<2x9x9x3x2xf32>"] * 3
+    edges = ["tensor<2x9x9x6xf32>", "tensor<2x6x9x9xf32>"]
+    assert re.findall(r"stablehlo.transpose.*-> (\S+)", made) == [edges[0], *shuffles, edges[1]]
+    results = sx.compile(text, options=sx.CompileOptions(choices=ALWAYS)).execute(network.arguments)
+    assert_same(results[0], oracles.xla(text, network.arguments)[0], scale=2e-5)
 
 
 def gradient() -> str:
