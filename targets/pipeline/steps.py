@@ -48,7 +48,7 @@ def stablehlo_step(target: str = "", *, channels_last: bool = False) -> Step:
         "stablexla-legalize-quantized,stablexla-expand-bounded,"
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
         "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-flatten-indices,"
-        "stablexla-drop-padding-taps,stablexla-expand-computations"
+        "stablexla-drop-padding-taps,stablexla-merge-concatenates,stablexla-expand-computations"
     )
     return Step("stablehlo", passes + (",stablexla-channels-last" if channels_last else ""))
 
