@@ -52,6 +52,8 @@ class TorchProgram:
         self._readers = _readers(self._graph)
         wanted = enumerate(self._graph.placeholders)
         self._users = [(number, value) for number, value in wanted if number not in self._graph.state]
+        self._flat = _flat(self._in_spec, self._names)
+        self._result_is_leaf = self._out_spec.is_leaf()
         self._is_static = not self.exported.range_constraints
         self._made: dict[Any, CompiledGraph] = {}
         self._last = self._compiled(self._graph.examples())
@@ -91,14 +93,16 @@ class TorchProgram:
         results = [x for n, x in enumerate(made) if n not in self._graph.changes]
         if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
             results = _without_gradient(results)
-        return pytree.tree_unflatten(results, self._out_spec)
+        return results[0] if self._result_is_leaf else pytree.tree_unflatten(results, self._out_spec)
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the inputs of the graph for the arguments of a call."""
-        args, kwargs = self._as_exported(args, kwargs)
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self._in_spec:
-            raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
+        leaves: Sequence[Any] = args
+        if kwargs or len(args) != self._flat or not all(isinstance(x, torch.Tensor) for x in args):
+            args, kwargs = self._as_exported(args, kwargs)
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            if spec != self._in_spec:
+                raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
         given, bounds = [read(leaves) for read in self._readers], self.exported.range_constraints
         for number, wanted in self._users:
             given[number] = _fitting(given[number], wanted, self._graph.names[number], bounds)
@@ -206,6 +210,14 @@ def compile(
     return from_exported(exported, options=options, freeze=freeze, exact=exact)
 
 
+def _flat(spec: Any, names: Sequence[str] | None) -> int:
+    """Return how many arguments a program takes that are all by position and leaves; -1 where it takes others."""
+    by_place, by_name = spec.child(0), spec.child(1)
+    count = by_place.num_children
+    is_flat = not by_name.num_children and all(by_place.child(n).is_leaf() for n in range(count))
+    return count if is_flat and (names is None or len(names) == count) else -1
+
+
 def _readers(graph: ExportedGraph) -> list[Callable[[Sequence[Any]], Any]]:
     """Return how to find each input of the graph, given the leaves of the arguments."""
     users = [number for number, spec in enumerate(graph.specs) if spec.kind is InputKind.USER_INPUT]
@@ -247,10 +259,12 @@ def _fitting(value: Any, wanted: Any, name: str, bounds: Mapping[Any, Any]) -> A
         return value
     if not isinstance(value, torch.Tensor):
         raise ExecutionError(f"argument {name} is a {type(value).__name__}, and no tensor", hint="torch.as_tensor")
+    sizes = list(wanted.shape)
+    if value.dtype is wanted.dtype and list(value.shape) == sizes and not bounds:
+        return value
     told = f"argument {name} takes a tensor of {_told(wanted)}, but one of {_told(value)} came"
     if value.dtype is not wanted.dtype:
         raise ExecutionError(told, hint=f".to({wanted.dtype})")
-    sizes = list(wanted.shape)
     if value.ndim != len(sizes) or not all(
         isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, sizes, strict=True)
     ):

@@ -298,5 +298,5 @@ def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Val
         return cg.index(0), cg.index(extent)
     units = math.ceil(extent / unit)
     first, end = (cg.index(number) + n for n in (0, 1))
-    first, end = (x * units // parts * unit for x in (first, end))
+    first, end = ((x * units + parts - 1) // parts * unit for x in (first, end))
     return first, cg.minimum(end, extent) - first

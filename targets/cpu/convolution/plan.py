@@ -31,6 +31,8 @@ PANEL_BYTES = Gate("convolution.panel-bytes", 160 << 10, eager=1024)
 MOST_ITEMS = Gate("convolution.most-items", 16, eager=2)
 # The least items of a convolution whose weights exceed a part of L2.
 LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
+# Pixels of an item's tiles, as a percentage of its own: beyond that its output features are divided, not its rows.
+MOST_PADDED = Gate("convolution.most-padded", 115, eager=100)
 # About what a core loads from beyond L2 in a cycle.
 BYTES_OF_CYCLE = 10
 # The most output features whose lanes may be pixels: a tile's rows.
@@ -210,7 +212,17 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         columns = balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
-    return ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    if 100 * _padded(plan) <= MOST_PADDED():
+        return plan
+    of_columns = _plan_of_large_weights(sizes, whole)
+    return of_columns if of_columns is not None and _padded(of_columns) < _padded(plan) else plan
+
+
+def _padded(plan: ConvolutionPlan) -> float:
+    """Return the pixels that an item's tiles have over those that it has."""
+    pixels = plan.images * plan.rows * plan.rounds
+    return rounded_up(pixels, plan.tile.rows) / pixels
 
 
 def _tile_of_features(sizes: ConvolutionSizes) -> RegisterTile:

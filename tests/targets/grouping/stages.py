@@ -19,9 +19,10 @@ def grouped(text: str) -> ir.Module:
     return run_pipeline(copy_of(load(text)), pipeline)
 
 
-def outlined(text: str) -> ir.Module:
-    """A StableHLO program as calls of kernels."""
-    return run_pipeline(copy_of(load(text)), cpu_pipeline().up_to("kernels"))
+def outlined(text: str, *, without: str = "") -> ir.Module:
+    """A StableHLO program as calls of kernels, without one of the passes."""
+    pipeline = cpu_pipeline().up_to("kernels")
+    return run_pipeline(copy_of(load(text)), pipeline.without_pass(without) if without else pipeline)
 
 
 def emitted(text: str, *, general_only: bool = False) -> ir.Module:

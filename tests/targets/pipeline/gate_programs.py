@@ -349,6 +349,7 @@ PROGRAMS: dict[str, Program] = {
     "convolution-of-bytes": Product(
         convolved(), (whole(2, 9, 12, 8).astype(np.int8), whole(3, 3, 8, 24).astype(np.int8))
     ),
+    "pointwise-few": Product(convolved(0), (whole(2, 7, 7, 96), whole(1, 1, 96, 64))),
     "pointwise": Product(convolved(0), (whole(2, 6, 6, 16), whole(1, 1, 16, 16))),
     "depthwise": Product(convolved(groups=96), (whole(1, 10, 10, 96), whole(3, 3, 1, 96))),
     "windows": Program(windows(1, 5), (whole(6, 40),)),

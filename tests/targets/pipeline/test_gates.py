@@ -106,6 +106,7 @@ ROWS: dict[str, Row] = {
     "convolution.most-items": Row("convolution-wide", 10, "eager"),
     "convolution.most-lhs-bytes": Row("convolution-deep", 8448),
     "convolution.most-phases": Row("convolution-dilated", 2),
+    "convolution.most-padded": Row("pointwise-few", 172, "usual+machine.item-work=1000"),
     "convolution.most-pixels": Row("convolution", 144),
     "convolution.panel-bytes": Row("convolution", 6912),
     "convolution.pointwise-pixels": Row("pointwise", 73),

@@ -115,8 +115,8 @@ class Drawn:
         )
 
     def kernels(self, computation: sx.XlaComputation) -> str:
-        """The program in kernels."""
-        return str(outlined(str(computation)))
+        """The program in kernels; the convolution's own also where taps meet nothing but padding."""
+        return str(outlined(str(computation), without="stablexla-drop-padding-taps"))
 
     def check_alone(self, target: CpuTarget | None = None) -> None:
         """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
