@@ -260,7 +260,7 @@ def _fitting(value: Any, wanted: Any, name: str, bounds: Mapping[Any, Any]) -> A
     if not isinstance(value, torch.Tensor):
         raise ExecutionError(f"argument {name} is a {type(value).__name__}, and no tensor", hint="torch.as_tensor")
     sizes = list(wanted.shape)
-    if value.dtype is wanted.dtype and list(value.shape) == sizes and not bounds:
+    if not bounds and value.dtype is wanted.dtype and list(value.shape) == sizes:
         return value
     told = f"argument {name} takes a tensor of {_told(wanted)}, but one of {_told(value)} came"
     if value.dtype is not wanted.dtype:
