@@ -49,6 +49,12 @@ def defining(value: Any) -> Any:
     return getattr(value.owner, "operation", None)
 
 
+def only_user(value: Any) -> Any:
+    """Return the operation of a value's only use, of either MLIR; None where there are none or several."""
+    uses = list(value.uses)
+    return uses[0].owner.operation if len(uses) == 1 else None
+
+
 def constant_attribute(value: ir.Value) -> ir.Attribute | None:
     """Return the attribute of an `arith.constant`; None for other values."""
     maker = defining(value)

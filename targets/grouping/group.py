@@ -19,6 +19,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import (
     defining,
     is_tensor,
+    only_user,
     operations_named,
     program_of,
     walk,
@@ -27,7 +28,7 @@ from stablexla.lowering.support.operations import (
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.loops import Loops, inputs_of, is_generic, loops_of
-from stablexla.targets.grouping.matchers import body_names, only_user, users_of
+from stablexla.targets.grouping.matchers import body_names, users_of
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.steps import CAST
 

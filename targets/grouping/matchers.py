@@ -30,12 +30,6 @@ def users_of(value: ir.Value) -> list[ir.Operation]:
     return [use.owner.operation for use in value.uses]
 
 
-def only_user(value: ir.Value) -> ir.Operation | None:
-    """Return the operation of a value's only use."""
-    users = users_of(value)
-    return users[0] if len(users) == 1 else None
-
-
 def in_program_order(operations: Iterable[ir.Operation]) -> list[ir.Operation]:
     """Return operations of one function, each once, in program order; use lists are in another one."""
     different: list[ir.Operation] = []

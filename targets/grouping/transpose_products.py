@@ -14,9 +14,10 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.generic import PARALLEL, Output, generic
+from stablexla.lowering.support.operations import only_user
 from stablexla.targets.grouping.classify import Kind, classify, is_product
 from stablexla.targets.grouping.loops import loops_of
-from stablexla.targets.grouping.matchers import GENERIC, fill_of, made_by, only_user, product_like
+from stablexla.targets.grouping.matchers import GENERIC, fill_of, made_by, product_like
 from stablexla.targets.grouping.patterns import pattern_pass
 
 

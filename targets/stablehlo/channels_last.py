@@ -20,7 +20,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import is_splat
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.held_arrays import value_of
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import defining, only_user
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -179,25 +179,20 @@ def _is_of_shuffle(op: Any) -> bool:
     Features are split in two dimensions, which change places, and are merged.
     """
     if op.name == TRANSPOSE:
-        split, merge = defining(op.operands[0]), _only_user(op)
+        split, merge = defining(op.operands[0]), only_user(op.results[0])
         if split is None or merge is None or (split.name, merge.name) != (RESHAPE, RESHAPE):
             return False
         before, (batch, *rest) = split.operands[0].type.shape, op.operands[0].type.shape
         swapped = [0, 2, 1, *range(3, len(rest) + 1)]
         return (
-            _only_user(split) == op
+            only_user(split.results[0]) == op
             and list(integers(op.attributes["permutation"])) == swapped
             and list(before) == list(merge.results[0].type.shape) == [batch, rest[0] * rest[1], *rest[2:]]
         )
-    for transpose in (_only_user(op), defining(op.operands[0])):
+    for transpose in (only_user(op.results[0]), defining(op.operands[0])):
         if transpose is not None and transpose.name == TRANSPOSE and _is_of_shuffle(transpose):
             return True
     return False
-
-
-def _only_user(op: Any) -> Any:
-    users = [use.owner.operation for use in op.results[0].uses]
-    return users[0] if len(users) == 1 else None
 
 
 class _Rewrite:

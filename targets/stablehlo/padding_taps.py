@@ -1,7 +1,7 @@
 """Pass that drops the taps of a convolution's window that lie in the padding at every position.
 
 A window of 3 x 3 taps and dilation 12 on an image of 10 x 10 has one tap that meets the image, and eight that multiply
-padding: so do those of DeepLab's pyramid pooling. The convolution that is left can be a product.
+padding: so do the dilated (atrous) convolutions of DeepLab's pyramid pooling. What is left can be a product.
 
 A weight that is infinite or NaN makes NaN of the zero that it multiplies. So where weights are not known, the results
 get the products of dropped weights and zero; finite constants and integers need none.

@@ -12,9 +12,10 @@ import mlir.ir as ir
 from mlir.dialects import tensor
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import only_user
 from stablexla.targets.grouping.classify import Kind, classify, is_product
 from stablexla.targets.grouping.loops import loops_of, reduces
-from stablexla.targets.grouping.matchers import GENERIC, fill_of, made_by, only_user, product_like, users_of
+from stablexla.targets.grouping.matchers import GENERIC, fill_of, made_by, product_like, users_of
 
 # Kinds of operations that compute weights.
 ROWS = (Kind.MAP, Kind.ROW_REDUCTION)

@@ -15,7 +15,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import is_tensor, program_of, within
+from stablexla.lowering.support.operations import is_tensor, only_user, program_of, within
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
 from stablexla.targets.codegen.match.attention_batches import open_batches
@@ -23,7 +23,7 @@ from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.group import blocks_of
 from stablexla.targets.grouping.loops import inputs_of, is_generic, reduces
-from stablexla.targets.grouping.matchers import GENERIC, body_names, made_by, only_user, users_of
+from stablexla.targets.grouping.matchers import GENERIC, body_names, made_by, users_of
 from stablexla.targets.grouping.outline import function_of, text_of
 
 # Operations between the products; code size is compile time.

@@ -17,7 +17,7 @@ from mlir.dialects import arith, memref, scf
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.loops import number
-from stablexla.lowering.support.operations import body_of, clone_with, defining, operations_named
+from stablexla.lowering.support.operations import body_of, clone_with, defining, only_user, operations_named
 from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
     LONGEST_RUNNING_SUM,
@@ -106,19 +106,14 @@ def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
 
 def _adds(before: ir.Value, after: ir.Value) -> bool:
     """Return whether `after` is `before` with something added to it, and neither has another use."""
-    addition = _only_user(before)
+    addition = only_user(before)
     return (
         isinstance(before.type, ir.F32Type | ir.F64Type)
         and addition is not None
         and addition.name == "arith.addf"
         and after == addition.results[0]
-        and _only_user(after) is not None
+        and only_user(after) is not None
     )
-
-
-def _only_user(value: ir.Value) -> ir.Operation | None:
-    uses = list(value.uses)
-    return uses[0].owner.operation if len(uses) == 1 else None
 
 
 def _is_simple(expression: ir.AffineExpr) -> bool:

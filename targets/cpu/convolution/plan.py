@@ -220,6 +220,7 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
 
 
 def _padded(plan: ConvolutionPlan) -> float:
+    """Return the pixels that an item's tiles have room for, over those that it has."""
     """Return the pixels that an item's tiles have over those that it has."""
     pixels = plan.images * plan.rows * plan.rounds
     return rounded_up(pixels, plan.tile.rows) / pixels
@@ -323,7 +324,7 @@ def _is_staged(convolved: MatchedConvolution, features: int) -> bool:
 
 
 def _plan_of_large_weights(sizes: ConvolutionSizes, whole: ConvolutionPlan) -> ConvolutionPlan | None:
-    """Choose an item's images, rows and output features by the bytes that come from beyond L2.
+    """Choose an item's images, rows and output features by the bytes that come from beyond L2, and by empty tiles.
 
     Weights don't stay in L2: each item reads those of its features for all of its pixels, and packs lhs under these.
     """

@@ -8,7 +8,7 @@ import mlir.ir as ir
 import pytest
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.lowering.support.operations import operations_named
+from stablexla.lowering.support.operations import only_user, operations_named
 from stablexla.targets.grouping import matchers
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.matchers import GENERIC
@@ -83,8 +83,8 @@ def test_the_start_of_a_sum(context: None, zero: str, starts: bool) -> None:
     assert matchers.starts_at_zero(op) is starts
     fill = matchers.fill_of(op)
     assert fill is not None
-    assert matchers.only_user(fill.results[0]) == op
-    assert matchers.only_user(op.regions[0].blocks[0].arguments[2]) is not None
+    assert only_user(fill.results[0]) == op
+    assert only_user(op.regions[0].blocks[0].arguments[2]) is not None
     assert matchers.made_by(fill.results[0], GENERIC) is None
 
 
