@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import subprocess
@@ -62,6 +63,46 @@ def test_threads_run_at_the_same_time(threads, count):
         parallel_for(BODY(body), None, count, 1)
         assert len(names) == count
         assert threading.get_ident() in names
+
+
+@pytest.mark.parametrize("count, n", [(2, 8), (3, 9), (4, 4)])
+def test_each_thread_has_the_same_chunks_in_every_region(threads, count, n):
+    """In step, by barriers: a thread does its share from the first chunk to the last, the caller the first share."""
+    threads(count)
+    barrier = threading.Barrier(count, timeout=30)
+
+    def body(_ctx, lo, _hi):
+        done[threading.get_ident()].append(lo)
+        barrier.wait()
+
+    seen = []
+    for _ in range(3):
+        done = collections.defaultdict(list)
+        parallel_for(BODY(body), None, n, 1)
+        seen.append(dict(done))
+    assert sorted(map(tuple, seen[0].values())) == [
+        tuple(range(k * n // count, (k + 1) * n // count)) for k in range(count)
+    ]
+    assert seen[0][threading.get_ident()][0] == 0
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_the_last_chunks_of_another_thread_are_taken(threads):
+    threads(2)
+    both, done, order = threading.Barrier(2, timeout=30), threading.Event(), []
+
+    def body(_ctx, lo, _hi):
+        if lo in (0, 4):
+            both.wait()
+        if lo == 4:
+            done.wait(30)
+        else:
+            order.append(lo)
+        if len(order) == 7:
+            done.set()
+
+    parallel_for(BODY(body), None, 8, 1)
+    assert order == [0, 1, 2, 3, 7, 6, 5]
 
 
 def test_inner_regions_run_where_they_are_met(threads):
@@ -129,7 +170,7 @@ def test_a_worker_leaves_when_another_caller_comes(threads):
 
     def first(_ctx, lo, _hi):
         names[lo] = threading.get_ident()
-        if lo < 2:
+        if lo in (0, 4):  # the first chunks of the two shares
             both.wait()
             begun.set()
             came.wait(30)
@@ -147,8 +188,8 @@ def test_a_worker_leaves_when_another_caller_comes(threads):
     parallel_for(BODY(first), None, 9, 1)
     done.set()
     other.join()
-    assert len({names[0], names[1]}) == 2
-    assert {names[i] for i in range(2, 9)} == {threading.get_ident()}
+    assert names[4] != threading.get_ident()
+    assert {names[i] for i in range(9) if i != 4} == {threading.get_ident()}
 
 
 def test_neither_of_two_callers_starves(threads):

@@ -37,11 +37,41 @@ bool spin_until(Done done) {
   return stablexla::spin_until(done, kSpin);
 }
 
+// 0 for threads outside of the pool, from 1 for its workers.
+thread_local int thread_number = 0;
+
+// The share of a thread: consecutive chunks, of which it takes the first that is left, and others, when their own are
+// done, the last. A program's kernels find in the thread's cache what the kernels before them left there, and a later call
+// finds the weights.
+struct alignas(kSharingBytes) Share {
+  std::atomic<std::uint64_t> left{0};  // the first chunk, and above 32 bits the end
+
+  void fill(std::uint64_t first, std::uint64_t end) { left.store(end << 32 | first, std::memory_order_relaxed); }
+
+  bool is_empty() const {
+    const std::uint64_t now = left.load(std::memory_order_relaxed);
+    return (now & 0xffffffff) >= now >> 32;
+  }
+
+  // Claims a chunk; -1 when none is left.
+  std::int64_t claim(bool first) {
+    std::uint64_t now = left.load(std::memory_order_relaxed);
+    while ((now & 0xffffffff) < now >> 32) {
+      const std::uint64_t then = first ? now + 1 : now - (std::uint64_t{1} << 32);
+      if (left.compare_exchange_weak(now, then, std::memory_order_relaxed))
+        return static_cast<std::int64_t>(first ? now & 0xffffffff : (now >> 32) - 1);
+    }
+    return -1;
+  }
+};
+
 // A parallel region: a call of `stablexla_parallel_for` in progress. `state` is an open flag and a count of workers: a
 // worker joins only an open region, and the caller, when no chunk is left, closes it and waits for those that joined, not
 // for those asleep.
 struct alignas(kSharingBytes) Region {
   static constexpr std::uint32_t kOpen = 1u << 16;
+  static constexpr int kShares = 64;                      // further threads share these
+  static constexpr std::int64_t kMostChunks = 1ll << 31;  // a share counts them in 32 bits
 
   Body body = nullptr;
   void* ctx = nullptr;
@@ -50,20 +80,23 @@ struct alignas(kSharingBytes) Region {
   std::int64_t device = 0;
   RunControl* run = nullptr;  // that it is a part of, if it can be stopped
   Guard* guard = nullptr;    // of that run
-  std::atomic<std::int64_t> n{0};  // workers read it before they join
-  alignas(kSharingBytes) std::atomic<std::int64_t> next{0};
+  std::int64_t n = 0;
+  std::atomic<int> share_count{0};  // workers read it before they join
+  Share shares[kShares];
   alignas(kSharingBytes) std::atomic<std::uint32_t> state{0};
 
-  void open(Body body_, void* ctx_, std::int64_t n_, std::int64_t grain_) {
+  void open(Body body_, void* ctx_, std::int64_t n_, std::int64_t grain_, int threads) {
     body = body_;
     ctx = ctx_;
-    grain = grain_;
+    n = n_;
+    grain = grain_ * ((n - 1) / grain_ / kMostChunks + 1);
+    const std::int64_t chunks = (n - 1) / grain + 1, count = std::min<std::int64_t>({threads, kShares, chunks});
+    for (std::int64_t i = 0; i < count; ++i) shares[i].fill(i * chunks / count, (i + 1) * chunks / count);
+    share_count.store(static_cast<int>(count), std::memory_order_relaxed);
     float_state = current_float_state();
     device = device_number;
     run = innermost_run_here.run;
     guard = innermost_run_here.guard;
-    n.store(n_, std::memory_order_relaxed);
-    next.store(0, std::memory_order_relaxed);
     state.store(kOpen, std::memory_order_release);
   }
 
@@ -94,15 +127,22 @@ struct alignas(kSharingBytes) Region {
     return false;
   }
 
-  bool has_chunks() const { return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed); }
+  bool has_chunks() const {
+    const int count = share_count.load(std::memory_order_relaxed);
+    return std::any_of(shares, shares + count, [](const Share& share) { return !share.is_empty(); });
+  }
 
   // Claims a chunk and runs it (dynamic scheduling); false when none is left, or the run has been stopped.
   bool take_chunk() {
-    if (run != nullptr && run->is_stopped()) next.store(n.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    const std::int64_t end = n.load(std::memory_order_relaxed);
-    const std::int64_t lo = next.fetch_add(grain, std::memory_order_relaxed);
-    if (lo >= end) return false;
-    body(ctx, lo, std::min(lo + grain, end));
+    const int count = share_count.load(std::memory_order_relaxed), own = thread_number % count;
+    if (run != nullptr && run->is_stopped()) {
+      for (int i = 0; i < count; ++i) shares[i].fill(0, 0);
+      return false;
+    }
+    std::int64_t chunk = shares[own].claim(true);
+    for (int i = 1; chunk < 0 && i < count; ++i) chunk = shares[(own + i) % count].claim(false);
+    if (chunk < 0) return false;
+    body(ctx, chunk * grain, std::min((chunk + 1) * grain, n));
     return true;
   }
 };
@@ -134,7 +174,7 @@ class ThreadPool {
     }
     start_workers();
     Region& region = regions_[place];
-    region.open(body, ctx, n, grain);
+    region.open(body, ctx, n, grain, count());
     open_.fetch_or(1u << place, std::memory_order_acq_rel);
     announce(static_cast<int>(std::min<std::int64_t>((n - 1) / grain, helpers())));
     inside_region = true;
@@ -216,8 +256,9 @@ class ThreadPool {
     if (!has_left) region.leave();
   }
 
-  void work(std::uint32_t seen) {
+  void work(int number, std::uint32_t seen) {
     name_thread("stablexla-pool");
+    thread_number = number;
     inside_region = true;
     for (;;) {
       auto changed = [&] { return generation_.load(std::memory_order_acquire) != seen; };
@@ -238,7 +279,7 @@ class ThreadPool {
     if (!turn.owns_lock() || started_.load(std::memory_order_relaxed)) return;  // another caller is starting them
     const std::uint32_t seen = generation_.load();
     try {
-      for (int i = 1; i < count(); ++i) workers_.emplace_back([this, seen] { work(seen); });
+      for (int i = 1; i < count(); ++i) workers_.emplace_back([this, i, seen] { work(i, seen); });
     } catch (const std::system_error&) {
       // the system gives no more threads: those that started, at least the caller, do the work
     }
