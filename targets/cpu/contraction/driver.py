@@ -108,7 +108,7 @@ class Blocking(ABC):
             extents = self._pack_extents
             grain = max(1, round(self.pack_work / (self.panels * self.panel_size)))
             phases.append(Phase(name, math.prod(extents), grain))
-        order = [self.parts, c.batches, self.column_blocks, self.row_blocks]
+        order = [self.parts, c.batches, self.row_blocks, self.column_blocks]
         with kernel.phase(target, scratch, unroll=self.unroll) as arguments:
             packed = arguments.scratch[: len(self.packed_rhs)] if self.shared else None
             scene = ContractionScene(c, arguments, arguments.scratch[-1] if self.needs_partial else None)
@@ -234,7 +234,7 @@ class GemmItem(ABC):
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the register tiles of a block of packed operands; `at`: its first row and column."""
 
-    def write(self, part: Index, batch: Index, column_block: Index, row_block: Index) -> None:
+    def write(self, part: Index, batch: Index, row_block: Index, column_block: Index) -> None:
         """Emit the loop over blocks of k."""
         c, b = self.c, self.blocking
         frame = self.scene.frame(batch)

@@ -10,7 +10,7 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import accumulator_type
 from stablexla.targets.codegen.sizes import balanced
@@ -25,7 +25,7 @@ from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
 from stablexla.targets.cpu.contraction.factors import Bundle
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
-from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
+from stablexla.targets.cpu.contraction.skinny_dots import READ_BYTES, SkinnyDotsPlan, emit_skinny_dots, row_groups
 from stablexla.targets.cpu.contraction.skinny_narrow import emit_skinny_narrow
 from stablexla.targets.cpu.contraction.skinny_rows import SkinnyRowsPlan, emit_skinny_rows
 from stablexla.targets.cpu.emitters import emitter
@@ -65,6 +65,9 @@ READ_COLUMNS = Gate("contraction.read-columns", 512, eager=32)
 L2_WAY, L2_WAYS, LINE = 64 << 10, 8, 64
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = Gate("contraction.most-blocks", 128, eager=2)
+# Rows of a block for each thread, where rhs is packed once for many calls: all threads read all of it then, but each finds
+# in its L2 the rows of lhs that it computed before, and computes those that it reads next. Fewer rows would wait for rhs.
+SPLIT_ROWS = Gate("contraction.split-rows", 45, eager=1)
 # Multiply-adds of narrow elements below which packing costs more than it saves.
 LEAST_WORK = Gate("contraction.least-work", 20_000, eager=1)
 
@@ -100,7 +103,9 @@ class _Sizes:
         self.m, self.n = c.m.extent, c.n.extent
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
         self.work = c.batches * self.m * self.n * self.depth
-        self.items = target.work_items(self.work or c.batches * self.m * self.n)
+        read = c.batches * self.n * self.depth * cg.bits_of(c.b.element) // 8
+        wanted = max(self.work, read * ITEM_WORK() // READ_BYTES)
+        self.items = target.work_items(wanted or c.batches * self.m * self.n)
 
 
 # --- the table -----------------------------------------------------------------------------------------------
@@ -355,9 +360,10 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     rows = balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
     row_blocks = math.ceil(sizes.m / rows)
     parts = _parts_of_k(sizes, row_blocks, depth, width)
-    if c.batches == 1 and row_blocks > 1:
+    apart = min(target.num_threads, sizes.m // SPLIT_ROWS()) if c.b.number in c.kernel.lasting else 1
+    if c.batches == 1 and max(row_blocks, apart) > 1:
         # A multiple of the threads; a block of lhs is then packed once for all columns.
-        row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads
+        row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads if row_blocks > 1 else apart
         rows = balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
         row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))

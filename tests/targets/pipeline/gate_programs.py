@@ -317,6 +317,7 @@ PROGRAMS: dict[str, Program] = {
     "few-rows": Product(dotted(), (whole(4, 200), whole(200, 300))),
     "bf16-few-wide": Product(dotted(1, 0, "f32"), (whole(4, 64).astype(BF16), whole(64, 1100).astype(BF16))),
     "bf16-deep": Product(dotted(1, 0, "f32"), (whole(40, 300).astype(BF16), whole(300, 40).astype(BF16))),
+    "product-constant": Product(lambda b, x: sx.dot(x, b.constant(whole(50, 600))), (whole(40, 50),)),
     "product-streamed": Product(dotted(), (whole(20, 130), whole(130, 200))),
     "bytes-deep": Product(dotted(1, 0, "s32"), (whole(20, 1200, dtype=S8), whole(1200, 40, dtype=S8))),
     "bf16-product": Product(dotted(1, 0, "f32"), (whole(40, 80).astype(BF16), whole(80, 96).astype(BF16))),

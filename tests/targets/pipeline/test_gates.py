@@ -95,6 +95,7 @@ ROWS: dict[str, Row] = {
     "contraction.short-depth": Row("product", 50),
     "contraction.skinny-rows": Row("product-deep", 8),
     "contraction.small-bytes": Row("product", 29600),
+    "contraction.split-rows": Row("product-constant", 21, "usual+contraction.short-depth=1+contraction.small-bytes=1"),
     "contraction.worth-packing-bytes": Row("product-tall", 3200),
     "contraction.worth-packing-rows": Row("product-wide", 7),
     "convolution.channels": Row("depthwise", 48),
