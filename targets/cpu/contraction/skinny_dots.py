@@ -22,8 +22,8 @@ from stablexla.targets.cpu.contraction.factors import Bundle, Step, rhs_of
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction, contraction_grain
 
-# Bytes that a core reads from memory in 20 microseconds, on the machine where this was measured.
-READ_BYTES = 256 << 10
+# Bytes that a core reads from memory in 10 microseconds, on the machine where this was measured.
+READ_BYTES = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class _Dots:
 
 
 def reading_grain(contraction: Contraction, items: int) -> int:
-    """Return a grain of about 20 microseconds of work, or of reading rhs from memory."""
+    """Return a grain of about 20 microseconds of work, or of 10 of reading rhs from memory."""
     c = contraction
     elements = c.batches * c.n.extent * c.k.extent * math.prod(axis.extent for axis in c.k_outer)
     read = elements * cg.bits_of(c.b.element) // 8

@@ -23,7 +23,7 @@ from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
-from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
+from stablexla.targets.cpu.convolution.depthwise import DepthwiseInPlaceItem, DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.pixel_lanes import PixelLanesItem
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution, work_of
@@ -112,7 +112,8 @@ class _Windows:
             )
             packed = arguments.scratch[0] if shared else None
             depthwise = self.plan.channels and packed is not None
-            kind = DepthwiseItem if depthwise else PixelLanesItem if self.plan.across else ImplicitGemmItem
+            of_channels = DepthwiseInPlaceItem if self.plan.in_place else DepthwiseItem
+            kind = of_channels if depthwise else PixelLanesItem if self.plan.across else ImplicitGemmItem
             item = kind(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with arguments.split_items(order) as place:
                 item.write(place)

@@ -1,15 +1,15 @@
-"""Work item of a depthwise (channel-wise) convolution: pack lhs, accumulate register tiles, store results.
+"""Work items of a depthwise (channel-wise) convolution, which pack lhs, or read it as it lies.
 
 Vector lanes hold independent channels.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -18,8 +18,8 @@ from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.item import ConvolutionItem
-from stablexla.targets.cpu.convolution.packing import LhsPacking
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan
+from stablexla.targets.cpu.convolution.packing import LhsPacking, inside_range
+from stablexla.targets.cpu.convolution.plan import UNROLLED, ConvolutionPlan
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
 
 
@@ -128,8 +128,97 @@ class DepthwiseItem(ConvolutionItem):
         return lambda row: start + row * self.stage_row
 
 
-# The longest window row that is unrolled.
-UNROLLED = Gate("convolution.unrolled-taps", 8, eager=1)
+class DepthwiseInPlaceItem(ConvolutionItem):
+    """Code of an item that reads whole rows of pixels, whose channels are contiguous.
+
+    Windows across an edge have fewer taps: those across the upper and lower edges by the trip count of the loop over the
+    window's rows, those across the others by code of their own for the first and the last tiles of a row.
+    """
+
+    def _allocate(self, packed: Value | None) -> None:
+        assert packed is not None, "a phase packs all weights"
+        self.packed = packed
+        self.spill = cg.alloca(self.plan.tile.rows * self.plan.tile.vectors * self.lanes, self.scene.compute)
+
+    def write(self, coordinates: Sequence[Value]) -> None:
+        place = self.cut.place(coordinates)
+        outputs, rows = self.width.rounds, self.plan.tile.rows
+        starts = list(range(0, outputs, rows))
+        whole = [start for start in starts if start + rows <= outputs and self._has_all_taps(start, rows)]
+        with cg.loop(0, place.rows) as row:
+            for start in starts:
+                if start not in whole:
+                    self._tile(place, row.iv, cg.index(start), min(rows, outputs - start), start)
+                elif start == whole[0]:
+                    with cg.loop(start, whole[-1] + 1, rows) as first:
+                        self._tile(place, row.iv, first.iv, rows, None)
+
+    def _has_all_taps(self, start: int, rows: int) -> bool:
+        taps = range(self.width.taps)
+        return all(self._position(start + r, tap) is not None for r in range(rows) for tap in taps)
+
+    def _position(self, output: int, tap: int) -> int | None:
+        """Return the element that an output meets with a tap, None outside of lhs."""
+        w = self.width
+        at = output * w.stride + w.phases[0].offset + tap * w.tap_stride
+        return at if 0 <= at < w.size and tap < w.phases[0].count else None
+
+    def _tile(self, place: ItemCoordinates, row: Value, first: Value, rows: int, start: int | None) -> None:
+        """Emit `rows` outputs of a row, from `first` on, for all channels; `start`: the first, if it is known."""
+        c, w = self.convolved, self.width
+        met = [
+            (r, tap)
+            for tap in range(w.phases[0].count)
+            for r in range(rows)
+            if start is None or self._position(start + r, tap) is not None
+        ]
+        at = place.batch * c.batch.a + (first * w.stride + w.phases[0].offset) * w.a + place.column
+        low, high, most, down, along, weights = cg.index(0), cg.index(1), 1, 0, 0, cg.index(0)
+        size = self.weights.width
+        if place.height is not None:
+            d = place.height.spatial
+            top = place.height.start + row * d.stride
+            low, high = inside_range(top, place.height.count, d.tap_stride, d.size)
+            at, down, most = at + top * d.a, d.tap_stride * d.a, d.taps
+            along = d.tap_step * w.window * size
+            weights = place.height.first * (w.window * size)
+        weights = weights + w.phases[0].first * size
+        frame = self.frame(place, row)
+
+        def panel(number: Value, columns: int) -> None:
+            source = at + (number * size - place.column)
+            factors = self.weights.at(place.group, number, 0) + weights
+            tile = RegisterTile(rows, math.ceil(columns / self.lanes))
+            inits = [self.scene.zero] * (tile.rows * tile.vectors)
+            with cg.loop(low, high, 1, inits, most=most) as tap_row:
+                a, b = tap_row.iv * down + source, tap_row.iv * along + factors
+                tap_row.yields(*self._of_row(a, b, met, columns, tap_row.args))
+            at_result = (first, self.column(place, number))
+            store_tile(self.scene, tile, tap_row.results, frame, at_result, columns, self.spill)
+
+        self.cut.panels(place, panel)
+
+    def _of_row(self, a: Value, b: Value, met: list[tuple[int, int]], columns: int, inits: list[Value]) -> list[Value]:
+        """Accumulate the products with a row of the window."""
+        w, sums, lanes = self.width, list(inits), self.lanes
+        vectors = math.ceil(columns / lanes)
+        loaded: dict[tuple[int, int], Value] = {}
+        weights: dict[tuple[int, int], Value] = {}
+        for (r, tap), v in itertools.product(met, range(vectors)):
+            element = r * w.stride + tap * w.tap_stride
+            if (element, v) not in loaded:
+                place = a + (element * w.a + v * lanes)
+                loaded[element, v] = self.scene.load_a(place, lanes, min(columns - v * lanes, lanes))
+            if (tap, v) not in weights:
+                weights[tap, v] = cg.load(self.packed, b + (tap * w.tap_step * self.weights.width + v * lanes), lanes)
+            place = r * vectors + v
+            sums[place] = cg.fma(loaded[element, v], weights[tap, v], sums[place])
+        return sums
+
+    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
+        raise NotImplementedError("sums are not staged")
+
+
 # A loop over the window: trip count, strides in the packed lhs and in the packed weights, and bound of the trip count.
 WindowLoop = tuple[Value, int, int, int]
 

@@ -39,6 +39,8 @@ BYTES_OF_CYCLE = 10
 FEW_OUTPUTS = Gate("convolution.few-outputs", 8, eager=1)
 # The most pairs of integer features that are multiplied one by one for that, where an instruction takes groups.
 FEW_PRODUCTS = Gate("convolution.few-products", 32, eager=1)
+# The longest window row that is unrolled.
+UNROLLED = Gate("convolution.unrolled-taps", 8, eager=1)
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
 CHANNELS = Gate("convolution.channels", 64, eager=1)
 
@@ -59,6 +61,7 @@ class ConvolutionPlan:
         across: vectors of a tile whose lanes are pixels of a row, for few output features; 0 where they are features.
         depth: split-K: window elements of an item along the last but one spatial dimension; 0 for all of them.
         channels: depthwise: groups of an item, of one output feature each; a vector then holds several of them.
+        in_place: depthwise: lhs is read as it lies.
     """
 
     tile: RegisterTile
@@ -72,6 +75,7 @@ class ConvolutionPlan:
     images: int = 1
     depth: int = 0
     across: int = 0
+    in_place: bool = False
 
     @property
     def elements(self) -> int:
@@ -221,7 +225,6 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
 
 def _padded(plan: ConvolutionPlan) -> float:
     """Return the pixels that an item's tiles have room for, over those that it has."""
-    """Return the pixels that an item's tiles have over those that it has."""
     pixels = plan.images * plan.rows * plan.rounds
     return rounded_up(pixels, plan.tile.rows) / pixels
 
@@ -292,6 +295,17 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     if 2 * channels < sizes.lanes or c.inputs.extent > 8:
         return None
     tile = RegisterTile(_rows_of_channels(sizes), 1)
+    if _reads_channels_in_place(sizes):
+        # Sums of few rows would wait for each other.
+        few = 4 * tile.rows <= sizes.target.num_vector_registers and channels >= 2 * sizes.lanes
+        tile = replace(tile, vectors=2 if few else 1)
+        images = c.batch.extent
+        rows = _in_blocks(sizes.all_rows, sizes.all_rows, math.ceil(MOST_ITEMS() / images))
+        blocks = max(1, min(MOST_ITEMS() // (images * math.ceil(sizes.all_rows / rows)), channels // CHANNELS()))
+        columns = balanced(channels, math.ceil(channels / blocks), tile.vectors * sizes.lanes)
+        return ConvolutionPlan(
+            tile, 1, rows, sizes.width.rounds, columns, False, channels=min(columns, channels), in_place=True
+        )
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= max(sizes.lanes, CHANNELS())] or [channels]
@@ -305,6 +319,14 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     others = sizes.others // channels * math.ceil(channels / columns)
     rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
     return replace(plan, rows=rows)
+
+
+def _reads_channels_in_place(sizes: ConvolutionSizes) -> bool:
+    """Whether the pixels of an image are vectors of channels in memory, and so are those of the result."""
+    c = sizes.convolved
+    plain = c.inputs.extent == 1 and c.group.a == 1 and sizes.units.stays(c.contraction.a) and not sizes.planes
+    whole = all(len(d.phases) == 1 for d in (*c.outer, c.last)) and c.last.taps <= UNROLLED()
+    return plain and whole and stores_vectors(c.contraction) and c.group.extent >= sizes.lanes
 
 
 def _rows_of_channels(sizes: ConvolutionSizes) -> int:

@@ -353,6 +353,9 @@ PROGRAMS: dict[str, Program] = {
     "pointwise-few": Product(convolved(0), (whole(2, 7, 7, 96), whole(1, 1, 96, 64))),
     "pointwise": Product(convolved(0), (whole(2, 6, 6, 16), whole(1, 1, 16, 16))),
     "depthwise": Product(convolved(groups=96), (whole(1, 10, 10, 96), whole(3, 3, 1, 96))),
+    "depthwise-of-halves": Product(
+        convolved(groups=96, sums="f32"), (whole(1, 10, 10, 96).astype(BF16), whole(3, 3, 1, 96).astype(BF16))
+    ),
     "windows": Program(windows(1, 5), (whole(6, 40),)),
     "windows-long": Program(windows(1, 12, padding="VALID"), (whole(6, 60),)),
     "windows-large": Program(windows(1, 9, 9, padding="VALID"), (whole(2, 20, 20),)),

@@ -98,7 +98,7 @@ ROWS: dict[str, Row] = {
     "contraction.split-rows": Row("product-constant", 21, "usual+contraction.short-depth=1+contraction.small-bytes=1"),
     "contraction.worth-packing-bytes": Row("product-tall", 3200),
     "contraction.worth-packing-rows": Row("product-wide", 7),
-    "convolution.channels": Row("depthwise", 48),
+    "convolution.channels": Row("depthwise-of-halves", 48),
     "convolution.chunk": Row("convolution-wide", 25, "eager"),
     "convolution.few-outputs": Row("convolution-few", 3),
     "convolution.few-products": Row("convolution-few-bytes", 8, features="avx512_vnni+avx_vnni+sse2+emulated"),

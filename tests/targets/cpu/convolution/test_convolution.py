@@ -345,6 +345,65 @@ def spy_on_plans(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return plans
 
 
+class Channels(Drawn):
+    """A window of its own for each channel, of images whose channels are contiguous; rows and columns may differ."""
+
+    def __init__(
+        self, size: tuple[int, ...], channels: int, window: tuple[int, ...], *, dtype: Any = np.float32
+    ) -> None:
+        self.dtype, self.rng = np.dtype(dtype), np.random.default_rng(sum(size) + channels)
+        letters = "WHD"[: len(size)][::-1]
+        self.numbers = sx.ConvDimensionNumbers.of(f"N{letters}C", f"{letters}IO", f"N{letters}C")
+        self.feature_groups, self.batch_groups, count = channels, 1, len(size)
+        self.window: dict[str, Any] = {"strides": [1] * count, "padding": [(w // 2, w // 2) for w in window]}
+        self.window |= {"lhs_dilation": [1] * count, "rhs_dilation": [1] * count, "reversal": [False] * count}
+        self.lhs, self.rhs = self._normal([2, *size, channels]), self._normal([*window, 1, channels])
+
+
+IN_PLACE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one tile": (((7, 7), 35, (5, 5)), {}),
+    "one element": (((1, 1), 64, (3, 3)), {}),
+    "one line": (((50,), 33, (3,)), {}),
+    "tiles of 14 and fewer": (((3, 13), 16, (3, 3)), {}),
+    "tiles of 14": (((3, 14), 16, (3, 3)), {}),
+    "tiles of 14 and more": (((3, 15), 16, (3, 3)), {}),
+    "tiles with all taps": (((2, 61), 48, (3, 3)), {}),
+    "edges of several tiles": (((2, 70), 17, (3, 7)), {"padding": [(1, 1), (40, 35)], "rhs_dilation": [1, 6]}),
+    "strides": (((9, 57), 31, (3, 5)), {"strides": [2, 3]}),
+    "dilations": (((11, 40), 32, (3, 3)), {"rhs_dilation": [2, 5], "padding": [(2, 2), (5, 5)]}),
+    "cropped": (((8, 40), 16, (3, 3)), {"padding": [(-1, 2), (0, -3)]}),
+    "reversed": (((6, 30), 24, (3, 5)), {"reversal": [True, True], "padding": [(2, 0), (0, 4)]}),
+    "nothing but padding": (((2, 3), 16, (3, 3)), {"padding": [(4, 4), (5, 5)]}),
+    "one channel fewer than the lanes": (((6, 20), 15, (3, 3)), {}),
+    "a row of eight taps": (((3, 30), 16, (1, 8)), {}),
+}
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_channels_are_read_in_place(name: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is beside an edge is not finite: a tap outside of the image must not meet it."""
+    given, window = IN_PLACE[name]
+    plans, drawn = spy_on_plans("_plan_of_channels", monkeypatch), Channels(*given)
+    drawn.window |= window
+    flat = drawn.lhs.reshape(2, -1, given[1])
+    flat[0, 0], flat[1, -1] = np.inf, np.nan
+    drawn.check_alone(replace(host_target(), vector_bits=bits))
+    assert plans[-1].in_place == (given[1] >= bits // 32)
+
+
+@pytest.mark.parametrize("more", ["nine taps", "planes", "dilated images", "halves"])
+def test_channels_are_packed(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where reading in place has no code for the window, or elements would be converted for each of its rows."""
+    window = {"nine taps": (1, 9), "planes": (2, 2, 3)}.get(more, (3, 3))
+    plans = spy_on_plans("_plan_of_channels", monkeypatch)
+    drawn = Channels((4, 4, 20)[-len(window) :], 32, window, dtype=np.float16 if more == "halves" else np.float32)
+    if more == "dilated images":
+        drawn.window["lhs_dilation"] = [1, 2]
+    drawn.check_alone(replace(host_target(), vector_bits=256))
+    assert not plans[-1].in_place
+
+
 class Gradient(Drawn):
     """The gradient of a layer's weights as JAX has it: the images are input features, the window is a whole image."""
 
