@@ -20,6 +20,7 @@ from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, fill, generic, loop_index, projection
+from stablexla.lowering.support.kernels import is_constant
 from stablexla.lowering.support.loops import number as index
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage, to_storage
@@ -47,7 +48,7 @@ def convolution(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     conv = Convolution.read(ctx.attributes)
     if not all(t.size for t in (*ctx.operand_types, ctx.result)):
         return fill(constant_value(0, ctx.result.element), ctx.result)
-    maps = None if _is_over_pixels(ctx, conv) else _contraction_maps(ctx, conv)
+    maps = None if _is_over_pixels(ctx, conv, rhs) else _contraction_maps(ctx, conv)
     if maps is not None:
         return sum_products(ctx, lhs, rhs, *maps)
     return _windows(ctx, conv, lhs, rhs)
@@ -78,12 +79,15 @@ def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.
     return [*maps, projection(loops, range(rank))], [PARALLEL] * rank + [REDUCTION] * (loops - rank)
 
 
-def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
+def _is_over_pixels(ctx: LoweringContext, conv: Convolution, weights: ir.Value) -> bool:
     """Whether a convolution is pointwise over many pixels, with no more output features than input features.
 
     It is a matrix product, but the adjacent convolutions of a network share its code. It is as fast either way; with
-    more output features the loops of products are faster, up to 1.5 times where few features are summed.
+    more output features, or weights that are packed once, the loops of products are faster, up to 1.5 times where few
+    features are summed.
     """
+    if is_constant(weights):
+        return False
     element, shape = ctx.result.element, ctx.operand_types[1].shape
     narrows = shape[conv.kernel_output] <= shape[conv.kernel_input]
     pointwise = bool(conv.spatial) and all(shape[d.kernel] == 1 for d in conv.spatial)

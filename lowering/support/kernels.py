@@ -171,7 +171,7 @@ _OF_CONSTANTS = ("complex.create", "complex.constant", "arith.bitcast")
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether a scalar is a constant, or computed from constants only."""
+    """Whether a value is a constant, or a scalar that is computed from constants only."""
     maker = value.owner
     if isinstance(maker, ir.Block):
         return False

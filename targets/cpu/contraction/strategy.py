@@ -149,13 +149,15 @@ def _is_one_line(c: Contraction) -> bool:
 
 
 def _packed_once(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
-    """Few rows, but enough of them to be compute-bound, by a large matrix that is packed once for many calls."""
+    """A matrix that is packed once for many calls: a large one by enough rows to be compute-bound, or any by many rows."""
     c = sizes.contraction
-    rhs = sizes.n * sizes.depth * sizes.bytes
-    few = not FEW_ROWS() < sizes.m <= SKINNY_ROWS()
-    if c.b.number not in kernel.lasting or few or rhs <= sizes.target.l2_bytes // 4:
+    if c.b.number not in kernel.lasting:
         return None
-    return _packed(kernel, sizes)
+    rhs = sizes.n * sizes.depth * sizes.bytes
+    large = FEW_ROWS() < sizes.m <= SKINNY_ROWS() and rhs > sizes.target.l2_bytes // 4
+    # A short product chooses a better tile for less than three vectors of columns.
+    many = c.batches == 1 and sizes.m >= WORTH_PACKING_ROWS() and sizes.n > 2 * sizes.lanes and not _is_thin(sizes)
+    return _packed(kernel, sizes) if large or many else None
 
 
 def _skinny_dots(kernel: Kernel, sizes: _Sizes) -> Emitted | None:

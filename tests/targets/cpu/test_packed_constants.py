@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,10 +23,19 @@ def drawn(element: str, *shape: int, seed: int = 0) -> np.ndarray:
     return (values if element.startswith("s") else values / 7).astype(sx.element_type(element).dtype)
 
 
-def built(make: Make, element: str, x: np.ndarray, weight: np.ndarray, *, constant: bool) -> sx.Executable:
+def built(
+    make: Make,
+    element: str,
+    x: np.ndarray,
+    weight: np.ndarray,
+    *,
+    constant: bool,
+    options: sx.CompileOptions | None = None,
+) -> sx.Executable:
     b, type_ = sx.XlaBuilder("weighted"), sx.element_type(element)
     given = b.parameter(0, type_[x.shape])
-    return sx.compile(b.build(make(given, b.constant(weight) if constant else b.parameter(1, type_[weight.shape]))))
+    root = make(given, b.constant(weight) if constant else b.parameter(1, type_[weight.shape]))
+    return sx.compile(b.build(root), options=options)
 
 
 def both(make: Make, element: str, x: np.ndarray, weight: np.ndarray) -> sx.Executable:
@@ -69,6 +79,43 @@ def test_no_call_packs(name: str) -> None:
     made = text(both(make, element, drawn(element, *shape), drawn(element, *weight, seed=1)))
     assert "_impl_pack" not in made
     assert made.count('stablexla.role = "constant"') == 1  # as it was given, the weight is not needed any more
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "packs"),
+    [
+        (47, 64, 40, False),
+        (48, 64, 40, True),
+        (48, 64, 16, False),
+        (48, 64, 17, True),
+        (48, 16, 40, False),
+        (49, 17, 40, True),
+    ],
+)
+def test_a_small_weight_of_many_rows(rows: int, depth: int, columns: int, packs: bool) -> None:
+    """With a parameter no packing would pay; vectors have eight lanes."""
+    x, weight = drawn("f32", rows, depth), drawn("f32", depth, columns, seed=1)
+    options = sx.CompileOptions(vector_bits=256)
+    packed = built(sx.dot, "f32", x, weight, constant=True, options=options)
+    plain = built(sx.dot, "f32", x, weight, constant=False, options=options)
+    np.testing.assert_array_equal(packed.execute([x])[0], plain.execute([x, weight])[0])
+    (call,) = re.findall(r"call @contraction_0_impl\((.*?)\)", text(packed))
+    assert call.count("%view") == (2 if packs else 1)
+
+
+@pytest.mark.parametrize("outputs", [20, 24, 33])
+def test_a_pointwise_convolution_is_a_product(outputs: int) -> None:
+    """With a parameter one of no more features than before shares the code of other convolutions."""
+    x, weight = drawn("f32", 2, 7, 9, 24), drawn("f32", 1, 1, 24, outputs, seed=1)
+
+    def make(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC"))
+
+    packed = built(make, "f32", x, weight, constant=True)
+    plain = built(make, "f32", x, weight, constant=False)
+    np.testing.assert_array_equal(packed.execute([x])[0], plain.execute([x, weight])[0])
+    assert [kernel.kind for kernel in packed.kernels] == ["contraction"]
+    assert [kernel.kind for kernel in plain.kernels] == ["contraction" if outputs > 24 else "convolution"]
 
 
 def test_an_integer_product_with_sums_of_columns() -> None:
