@@ -27,6 +27,7 @@ from stablexla.targets.stablehlo.inlining import operations_of
 from stablexla.targets.stablehlo.repeats.dataflow import ELEMENTWISE
 
 CONVOLUTION, RESHAPE, TRANSPOSE = "stablehlo.convolution", "stablehlo.reshape", "stablehlo.transpose"
+COMPOSITE = "stablehlo.composite"
 LEAST = Gate("channels-last.least-convolutions", 3, eager=1)
 """Convolutions of a program whose layout is changed."""
 MOST_MOVED = Gate("channels-last.most-moved", 25, eager=1000)
@@ -159,9 +160,13 @@ def _follows(op: Any, given: Sequence[Any]) -> bool:
     """Return whether an operation propagates the layout of these operands to its results."""
     if op.name not in _BY_NAME or not all(v.type.has_static_shape for v in (*op.operands, *op.results)):
         return False
-    if op.name in ELEMENTWISE:
-        shape = op.results[0].type.shape
-        return not len(op.regions) and all(v.type.shape == shape or v.type.rank == 0 for v in op.operands)
+    if op.name == COMPOSITE and ir.StringAttr(op.attributes["name"]).value not in ELEMENTWISE:
+        return False
+    if op.name in ELEMENTWISE or op.name == COMPOSITE:
+        shape, of_numbers = op.results[0].type.shape, op.name != COMPOSITE
+        return not len(op.regions) and all(
+            v.type.shape == shape or (of_numbers and v.type.rank == 0) for v in op.operands
+        )
     if op.name == "stablehlo.reduce":
         rank, dimensions = given[0].type.rank, integers(op.attributes["dimensions"])
         kept = [d for d in order(rank) if d not in dimensions]
@@ -169,7 +174,7 @@ def _follows(op: Any, given: Sequence[Any]) -> bool:
     if op.name == "stablehlo.reduce_window":
         return all(v.type.rank == given[0].type.rank for v in op.results)
     if op.name in (RESHAPE, TRANSPOSE):
-        return _is_of_shuffle(op)
+        return _is_of_shuffle(op) or (op.name == RESHAPE and op.operands[0].type == op.results[0].type)
     return True
 
 
@@ -201,6 +206,7 @@ class _Rewrite:
     def __init__(self, plan: Sequence[Any]) -> None:
         self.plan = plan
         self.last: dict[Any, Any] = {}
+        self.decompositions: dict[str, Any] = {}
 
     def run(self) -> None:
         for op in self.plan:
@@ -283,6 +289,15 @@ class _Rewrite:
         operands = [self.of(v) if v.type.rank else v for v in op.operands]
         return [hlo.emit(op.name, operands, [self.type_of(op.results[0])], _attributes(op))]
 
+    def composite(self, op: Any) -> list[Any]:
+        """Rewrite a composite of an elementwise function; its decomposition gets the new types."""
+        type_ = self.type_of(op.results[0])
+        name = f"{ir.FlatSymbolRefAttr(op.attributes['decomposition']).value}_channels_last"
+        if name not in self.decompositions:
+            self.decompositions[name] = _retyped(op, name, op.results[0].type, type_)
+        attributes = _attributes(op) | {"decomposition": ir.FlatSymbolRefAttr.get(name)}
+        return [hlo.emit(op.name, [self.of(v) for v in op.operands], [type_], attributes)]
+
     def concatenate(self, op: Any) -> list[Any]:
         place = _places(op.results[0].type.rank)[ir.IntegerAttr(op.attributes["dimension"]).value]
         attributes = _attributes(op) | {"dimension": hlo.i64(place)}
@@ -298,6 +313,8 @@ class _Rewrite:
 
     def reshape(self, op: Any) -> list[Any]:
         """Split or merge features that are shuffled."""
+        if op.operands[0].type == op.results[0].type:
+            return [self.of(op.operands[0])]
         batch, *rest = op.results[0].type.shape
         count = 2 if op.results[0].type.rank > op.operands[0].type.rank else 1  # of the dimensions of features
         return [hlo.reshape(self.of(op.operands[0]), [batch, *rest[count:], *rest[:count]])]
@@ -339,6 +356,24 @@ def _attributes(op: Any) -> dict[str, Any]:
     return {named: op.attributes[named] for named in op.attributes}
 
 
+def _retyped(composite: Any, name: str, old: Any, new: Any) -> Any:
+    """Return a copy of a composite's decomposition, of which arrays of the old shape have the new one."""
+    module = composite.operation.parent.operation.parent
+    symbols = ir.SymbolTable(module.operation)
+    given = symbols[ir.FlatSymbolRefAttr(composite.attributes["decomposition"]).value].operation
+    with ir.InsertionPoint(given):
+        made = given.clone()
+    made.attributes["sym_name"] = ir.StringAttr.get(name)
+    (block,) = made.regions[0].blocks
+    values = [*block.arguments, *(value for op in block.operations for value in op.results)]
+    for value in values:
+        if value.type.shape == old.shape:
+            value.set_type(hlo.tensor(value.type, new.shape))
+    types = [value.type for value in block.arguments], [value.type for value in block.operations[-1].operands]
+    made.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+    return made
+
+
 def _transpose(value: Any, permutation: Sequence[int]) -> Any:
     if list(permutation) == sorted(permutation):
         return value
@@ -356,6 +391,7 @@ _OF_DIMENSIONS = {
 _BY_NAME: dict[str, Callable[[_Rewrite, Any], list[Any]]] = {
     CONVOLUTION: _Rewrite.convolution,
     **dict.fromkeys(ELEMENTWISE, _Rewrite.elementwise),
+    COMPOSITE: _Rewrite.composite,
     "stablehlo.concatenate": _Rewrite.concatenate,
     "stablehlo.pad": _Rewrite.by_dimension,
     RESHAPE: _Rewrite.reshape,

@@ -120,6 +120,15 @@ def test_norms_of_rows(rows: int) -> None:
     agrees(with_gradients(function), torch.randn(rows, 4, 33) + 50, torch.randn(33), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("sizes", [(3, 6, 5, 7), (2, 6), (0, 6, 4)])
+def test_norms_of_groups(groups: int, sizes: tuple[int, ...]) -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.group_norm(x, groups, weight, weight * 0.5) + F.group_norm(x, groups)
+
+    agrees(with_gradients(function), torch.randn(sizes) * 3 + 5, torch.randn(6), rtol=2e-3, atol=2e-4)
+
+
 def test_norms_of_halves() -> None:
     x = (torch.randn(5, 64) * 3 + 1).half()
     agrees(lambda x: F.layer_norm(x, (64,)), x, rtol=2e-3, atol=1e-3)

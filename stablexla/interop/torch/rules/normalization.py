@@ -286,11 +286,15 @@ def group_norm(
     eps: float,
 ) -> list[XlaOp]:  # fmt: skip
     x, sizes = wide(x), x.shape.dimensions
-    parts = sx.reshape(x, (batch, groups, features // groups, pixels))
-    each = (groups, features // groups, 1)
-    mean, _, inverse = _moments(parts, (2, 3), eps)
+    if groups in (1, features):  # in the image's dimensions, so that its layout may be another one
+        parts, over, each = x, range(1 if groups == 1 else 2, len(sizes)), (features, *(1 for _ in sizes[2:]))
+    else:
+        parts, over = sx.reshape(x, (batch, groups, features // groups, pixels)), range(2, 4)
+        each = (groups, features // groups, 1)
+    mean, _, inverse = _moments(parts, over, eps)
     made = _scaled(parts, mean, inverse, _sized(weight, each, x), _sized(bias, each, x))
-    return [sx.reshape(made, sizes), *(sx.reshape(moment, (batch, groups)) for moment in (mean, inverse))]
+    made = made if parts is x else sx.reshape(made, sizes)
+    return [made, *(sx.reshape(moment, (batch, groups)) for moment in (mean, inverse))]
 
 
 @aten("aten.native_group_norm_backward.default")
