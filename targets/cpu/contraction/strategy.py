@@ -65,8 +65,9 @@ READ_COLUMNS = Gate("contraction.read-columns", 512, eager=32)
 L2_WAY, L2_WAYS, LINE = 64 << 10, 8, 64
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = Gate("contraction.most-blocks", 128, eager=2)
-# Rows of a block for each thread, where rhs is packed once for many calls: all threads read all of it then, but each finds
-# in its L2 the rows of lhs that it computed before, and computes those that it reads next. Fewer rows would wait for rhs.
+# Rows of a block for each thread, where rhs is packed once for many calls: all threads read all of it then, but each
+# finds in its L2 the rows of lhs that it computed before, and computes those that it reads next. Fewer rows would wait
+# for rhs.
 SPLIT_ROWS = Gate("contraction.split-rows", 45, eager=1)
 # Multiply-adds of narrow elements below which packing costs more than it saves.
 LEAST_WORK = Gate("contraction.least-work", 20_000, eager=1)
@@ -149,7 +150,7 @@ def _is_one_line(c: Contraction) -> bool:
 
 
 def _packed_once(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
-    """A matrix that is packed once for many calls: a large one by enough rows to be compute-bound, or any by many rows."""
+    """A matrix that is packed once for many calls: a large one by rows enough to be compute-bound, any by many rows."""
     c = sizes.contraction
     if c.b.number not in kernel.lasting:
         return None

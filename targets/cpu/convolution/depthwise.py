@@ -131,8 +131,8 @@ class DepthwiseItem(ConvolutionItem):
 class DepthwiseInPlaceItem(ConvolutionItem):
     """Code of an item that reads whole rows of pixels, whose channels are contiguous.
 
-    Windows across an edge have fewer taps: those across the upper and lower edges by the trip count of the loop over the
-    window's rows, those across the others by code of their own for the first and the last tiles of a row.
+    Windows across an edge have fewer taps: across the upper and lower edges by the trip count of the loop over the
+    window's rows, across the others by code of their own for the first and the last tiles of a row.
     """
 
     def _allocate(self, packed: Value | None) -> None:
@@ -207,8 +207,8 @@ class DepthwiseInPlaceItem(ConvolutionItem):
         for (r, tap), v in itertools.product(met, range(vectors)):
             element = r * w.stride + tap * w.tap_stride
             if (element, v) not in loaded:
-                place = a + (element * w.a + v * lanes)
-                loaded[element, v] = self.scene.load_a(place, lanes, min(columns - v * lanes, lanes))
+                start = a + (element * w.a + v * lanes)
+                loaded[element, v] = self.scene.load_a(start, lanes, min(columns - v * lanes, lanes))
             if (tap, v) not in weights:
                 weights[tap, v] = cg.load(self.packed, b + (tap * w.tap_step * self.weights.width + v * lanes), lanes)
             place = r * vectors + v

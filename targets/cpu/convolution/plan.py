@@ -296,16 +296,7 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     tile = RegisterTile(_rows_of_channels(sizes), 1)
     if _reads_channels_in_place(sizes):
-        # Sums of few rows would wait for each other.
-        few = 4 * tile.rows <= sizes.target.num_vector_registers and channels >= 2 * sizes.lanes
-        tile = replace(tile, vectors=2 if few else 1)
-        images = c.batch.extent
-        rows = _in_blocks(sizes.all_rows, sizes.all_rows, math.ceil(MOST_ITEMS() / images))
-        blocks = max(1, min(MOST_ITEMS() // (images * math.ceil(sizes.all_rows / rows)), channels // CHANNELS()))
-        columns = balanced(channels, math.ceil(channels / blocks), tile.vectors * sizes.lanes)
-        return ConvolutionPlan(
-            tile, 1, rows, sizes.width.rounds, columns, False, channels=min(columns, channels), in_place=True
-        )
+        return _plan_in_place(sizes, tile)
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= max(sizes.lanes, CHANNELS())] or [channels]
@@ -319,6 +310,19 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     others = sizes.others // channels * math.ceil(channels / columns)
     rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
     return replace(plan, rows=rows)
+
+
+def _plan_in_place(sizes: ConvolutionSizes, tile: RegisterTile) -> ConvolutionPlan:
+    """Plan items of whole rows, with some of the channels where there are few rows."""
+    channels, images = sizes.convolved.group.extent, sizes.convolved.batch.extent
+    # Sums of few rows would wait for each other.
+    few = 4 * tile.rows <= sizes.target.num_vector_registers and channels >= 2 * sizes.lanes
+    tile = replace(tile, vectors=2 if few else 1)
+    rows = _in_blocks(sizes.all_rows, sizes.all_rows, math.ceil(MOST_ITEMS() / images))
+    blocks = max(1, min(MOST_ITEMS() // (images * math.ceil(sizes.all_rows / rows)), channels // CHANNELS()))
+    columns = balanced(channels, math.ceil(channels / blocks), tile.vectors * sizes.lanes)
+    rounds, some = sizes.width.rounds, min(columns, channels)
+    return ConvolutionPlan(tile, 1, rows, rounds, columns, staged=False, channels=some, in_place=True)
 
 
 def _reads_channels_in_place(sizes: ConvolutionSizes) -> bool:

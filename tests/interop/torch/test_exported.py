@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -582,6 +583,62 @@ def test_a_frozen_network_of_halves_is_nearer_to_f32_than_an_exact_one():
         errors.append((program(given).detach().float() - wanted).abs().mean().item())
     assert errors[0] < errors[1]
     close(sx_torch.compile(half, given, freeze=True, exact=True)(given).detach(), half(given).detach())
+
+
+class Computed(nn.Module):
+    """What frozen tensors alone make, beside what is made of the input too."""
+
+    def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, 24) + 0.5)
+        self.register_buffer("places", torch.randint(0, 24, (24,)))
+        self._forward = forward
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._forward(x, self.weight, self.places)
+
+
+COMPUTED = {
+    "normalized": (lambda x, w, _: x @ nn.functional.batch_norm(w, None, None, training=True).T, ["dot_general"]),
+    "a table by its places": (lambda x, w, at: x + w[at].sum(0), ["add"]),
+    "views": (lambda x, w, _: x * w.T[3:5].reshape(-1)[:24] + w.view(2, 12, 24)[1, 2], ["multiply", "add"]),
+    "sorted": (lambda x, w, _: x * w.sort(0).values[0] + w.sort(0).indices[1], ["multiply", "convert", "add"]),
+    "halves": (lambda x, w, _: x * (w.half() * 3 + 1).float()[0], ["multiply"]),
+    "a result": (lambda x, w, _: torch.exp(w) * 2, []),
+    "a part of a result": (lambda x, w, _: torch.cat([x, torch.exp(w)]), ["concatenate"]),
+    "in a branch": (
+        lambda x, w, _: torch.cond(x.sum() > 0, lambda x: x + w.sin(), lambda x: x - w.cos().T, (x,)),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_frozen_tensors_alone_make_is_computed_once(name):
+    forward, wanted = COMPUTED[name]
+    module, x = Computed(forward).eval(), torch.randn(24, 24)
+    program = sx_torch.compile(module, x, freeze=True)
+    with torch.no_grad():
+        close(program(x), module(x))
+        close(program(-x), module(-x))
+    text = program.executable.ir("source")
+    made = [name for name in re.findall(r"stablehlo\.(\w+)", text) if name not in VIEWS]
+    assert wanted is None or made == wanted
+
+
+VIEWS = {"constant", "reshape", "transpose", "broadcast_in_dim", "slice"}
+
+
+def test_what_frozen_tensors_make_is_not_computed_where_it_grows_or_is_random():
+    module = Computed(lambda x, w, _: x + w[:, None, None].expand(24, 24, 24, 24).sin() + torch.bernoulli(w.sigmoid()))
+    program = sx_torch.compile(module.eval(), torch.zeros(24, 24), freeze=True)
+    assert program.executable.constant_bytes < 10 * 24 * 24
+    with torch.no_grad():
+        torch.manual_seed(1)
+        one, two = program(torch.zeros(24, 24)), program(torch.zeros(24, 24))
+        rest = module.weight[:, None, None].expand(24, 24, 24, 24).sin()
+    assert not torch.equal(one, two)
+    torch.testing.assert_close((one - rest).round(), one - rest, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -65,7 +65,7 @@ def test_threads_run_at_the_same_time(threads, count):
         assert threading.get_ident() in names
 
 
-@pytest.mark.parametrize("count, n", [(2, 8), (3, 9), (4, 4)])
+@pytest.mark.parametrize(("count", "n"), [(2, 8), (3, 9), (4, 4)])
 def test_each_thread_has_the_same_chunks_in_every_region(threads, count, n):
     """In step, by barriers: a thread does its share from the first chunk to the last, the caller the first share."""
     threads(count)
