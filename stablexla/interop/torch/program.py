@@ -45,7 +45,7 @@ class TorchProgram:
             self._graph = ExportedGraph(program)
         self.exported = self._graph.program
         if freeze and not exact:
-            options = replace(options or CompileOptions(), excess_precision=True)
+            options = replace(options or CompileOptions(), excess_precision=True, flush_denormals=True)
         self._options, self._freezes = options, freeze
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         self._names = program.module_call_graph[0].signature.forward_arg_names
@@ -161,8 +161,8 @@ def from_exported(
         program: for inference or in training mode.
         options: how to compile.
         freeze: whether parameters and buffers that the program does not change are constants of the compiled program.
-        exact: whether a frozen program of halves rounds wherever PyTorch's types ask for it; otherwise
-            `CompileOptions.excess_precision` is on.
+        exact: whether a frozen program rounds halves wherever PyTorch's types ask for it, and keeps denormal numbers;
+            otherwise `CompileOptions.excess_precision` and `flush_denormals` are on.
 
     Raises:
         UnsupportedError: an operator that there is no rule for.

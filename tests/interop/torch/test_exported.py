@@ -585,6 +585,15 @@ def test_a_frozen_network_of_halves_is_nearer_to_f32_than_an_exact_one():
     close(sx_torch.compile(half, given, freeze=True, exact=True)(given).detach(), half(given).detach())
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_frozen_program_takes_denormal_numbers_for_zero(exact):
+    layer, x = nn.Linear(2, 2, bias=False), torch.full((1, 2), 2.0**-100)
+    with torch.no_grad():
+        layer.weight.fill_(2.0**-40)
+        made = sx_torch.compile(layer, x, freeze=True, exact=exact)(x)
+    assert made.tolist() == [[2.0**-139 if exact else 0.0] * 2]
+
+
 class Computed(nn.Module):
     """What frozen tensors alone make, beside what is made of the input too."""
 
