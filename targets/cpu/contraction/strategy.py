@@ -69,6 +69,8 @@ MOST_BLOCKS = Gate("contraction.most-blocks", 128, eager=2)
 # finds in its L2 the rows of lhs that it computed before, and computes those that it reads next. Fewer rows would wait
 # for rhs.
 SPLIT_ROWS = Gate("contraction.split-rows", 45, eager=1)
+# Bytes of a B panel that each row tile of a block reads from L1, where the block's partial sums stay in L2.
+NEAR_PANEL = Gate("contraction.near-panel-bytes", 32 << 10, eager=1024)
 # Multiply-adds of narrow elements below which packing costs more than it saves.
 LEAST_WORK = Gate("contraction.least-work", 20_000, eager=1)
 
@@ -351,7 +353,10 @@ def _packing_pays(sizes: _Sizes) -> bool:
 
 
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
-    """Plan B panels as deep as one running sum may be, a cache block of lhs in 3/8 of L2; all rows in one if near."""
+    """Plan B panels as deep as one running sum may be, a cache block of lhs in 3/8 of L2; all rows in one if near.
+
+    Panels are less deep where sums take several blocks of k anyway, and partial ones stay in L2.
+    """
     c, target = sizes.contraction, sizes.target
     tile = _packed_tile(sizes)
     width = tile.vectors * sizes.lanes
@@ -361,8 +366,7 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
         most = min(most, limit // sizes.m)
     depth = balanced(c.k.extent, most, sizes.lanes * len(Bundle.of(c).offsets))
     rows = balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
-    row_blocks = math.ceil(sizes.m / rows)
-    parts = _parts_of_k(sizes, row_blocks, depth, width)
+    row_blocks = natural_blocks = math.ceil(sizes.m / rows)
     apart = min(target.num_threads, sizes.m // SPLIT_ROWS()) if c.b.number in c.kernel.lasting else 1
     if c.batches == 1 and max(row_blocks, apart) > 1:
         # A multiple of the threads; a block of lhs is then packed once for all columns.
@@ -373,6 +377,11 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     # With few columns an item would mostly pack lhs: accept that only where there is no other parallelism.
     least = 8 if row_blocks * c.batches > 1 else 2
     columns = balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
+    # From the shape alone, as the order of additions.
+    if depth < c.k.extent and sizes.m * min(sizes.n, 2048) * sizes.bytes <= 2 * target.l2_bytes:
+        near = min(NEAR_PANEL(), target.l1_bytes * 2 // 3) // (width * sizes.bytes)
+        depth = balanced(c.k.extent, max(1, min(depth, near)), sizes.lanes * len(Bundle.of(c).offsets))
+    parts = _parts_of_k(sizes, natural_blocks, depth, width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
     own = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width
     # A large rhs streams from memory, fastest in long pieces of its rows: where an item's own panels do not have them,
@@ -417,7 +426,8 @@ def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
     """
     c = sizes.contraction
     natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
-    blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
-    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS()))
+    outer = math.prod(axis.extent for axis in c.k_outer)
+    blocks, sums = (math.ceil(c.k.extent / steps) * outer for steps in (depth, max(depth, LONGEST_RUNNING_SUM())))
+    wanted = max(min(16 // natural, sums // 8), math.ceil(blocks / MOST_BLOCKS()))
     # Equal parts; a last part without blocks would leave its partial sums uninitialized.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1

@@ -310,6 +310,7 @@ PROGRAMS: dict[str, Program] = {
     "product-of-integers": Product(dotted(), (whole(40, 50, dtype=np.int32), whole(50, 60, dtype=np.int32))),
     "product-broad": Product(dotted(), (whole(20, 160, dtype=np.float64), whole(160, 1400, dtype=np.float64))),
     "product-deep": Product(dotted(), (whole(8, 900), whole(900, 24))),
+    "product-deep-wide": Product(dotted(), (whole(40, 900), whole(900, 48))),
     "product-wide": Product(dotted(), (whole(6, 60), whole(60, 700))),
     "product-tall": Product(dotted(), (whole(300, 20), whole(20, 40))),
     "product-turned": Product(dotted(1, 1), (whole(40, 50), whole(60, 50))),

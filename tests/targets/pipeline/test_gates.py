@@ -84,8 +84,9 @@ ROWS: dict[str, Row] = {
     "contraction.long-piece": Row(
         "product-streamed", 481, "usual+machine.l2-bytes=32768+contraction.short-depth=1+contraction.small-bytes=1"
     ),
-    "contraction.most-blocks": Row("bytes-deep", 5),
+    "contraction.most-blocks": Row("bytes-deep", 6),
     "contraction.most-parts": Row("few-rows", 9, "usual+contraction.part-bytes=64"),
+    "contraction.near-panel-bytes": Row("product-deep-wide", 8256),
     "contraction.panels": Row("product-tall", 3, "eager"),
     "contraction.part-bytes": Row("product-deep", 43201),
     "contraction.part-steps": Row("few-rows", 26, "usual+contraction.part-bytes=64"),
