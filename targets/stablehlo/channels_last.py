@@ -160,13 +160,11 @@ def _follows(op: Any, given: Sequence[Any]) -> bool:
     """Return whether an operation propagates the layout of these operands to its results."""
     if op.name not in _BY_NAME or not all(v.type.has_static_shape for v in (*op.operands, *op.results)):
         return False
-    if op.name == COMPOSITE and ir.StringAttr(op.attributes["name"]).value not in ELEMENTWISE:
-        return False
     if op.name in ELEMENTWISE or op.name == COMPOSITE:
-        shape, of_numbers = op.results[0].type.shape, op.name != COMPOSITE
-        return not len(op.regions) and all(
-            v.type.shape == shape or (of_numbers and v.type.rank == 0) for v in op.operands
-        )
+        if op.name == COMPOSITE and ir.StringAttr(op.attributes["name"]).value not in ELEMENTWISE:
+            return False
+        shape = op.results[0].type.shape
+        return not len(op.regions) and all(v.type.shape == shape or v.type.rank == 0 for v in op.operands)
     if op.name == "stablehlo.reduce":
         rank, dimensions = given[0].type.rank, integers(op.attributes["dimensions"])
         kept = [d for d in order(rank) if d not in dimensions]
@@ -206,7 +204,7 @@ class _Rewrite:
     def __init__(self, plan: Sequence[Any]) -> None:
         self.plan = plan
         self.last: dict[Any, Any] = {}
-        self.decompositions: dict[str, Any] = {}
+        self.retyped: set[str] = set()
 
     def run(self) -> None:
         for op in self.plan:
@@ -293,10 +291,12 @@ class _Rewrite:
         """Rewrite a composite of an elementwise function; its decomposition gets the new types."""
         type_ = self.type_of(op.results[0])
         name = f"{ir.FlatSymbolRefAttr(op.attributes['decomposition']).value}_channels_last"
-        if name not in self.decompositions:
-            self.decompositions[name] = _retyped(op, name, op.results[0].type, type_)
+        if name not in self.retyped:
+            _retype(op, name, type_.shape)
+            self.retyped.add(name)
         attributes = _attributes(op) | {"decomposition": ir.FlatSymbolRefAttr.get(name)}
-        return [hlo.emit(op.name, [self.of(v) for v in op.operands], [type_], attributes)]
+        operands = [self.of(v) if v.type.rank else v for v in op.operands]
+        return [hlo.emit(op.name, operands, [type_], attributes)]
 
     def concatenate(self, op: Any) -> list[Any]:
         place = _places(op.results[0].type.rank)[ir.IntegerAttr(op.attributes["dimension"]).value]
@@ -356,10 +356,9 @@ def _attributes(op: Any) -> dict[str, Any]:
     return {named: op.attributes[named] for named in op.attributes}
 
 
-def _retyped(composite: Any, name: str, old: Any, new: Any) -> Any:
-    """Return a copy of a composite's decomposition, of which arrays of the old shape have the new one."""
-    module = composite.operation.parent.operation.parent
-    symbols = ir.SymbolTable(module.operation)
+def _retype(composite: Any, name: str, shape: Sequence[int]) -> None:
+    """Write a copy of a composite's decomposition, in which arrays of its result's shape have another one."""
+    symbols = ir.SymbolTable(composite.operation.parent.operation.parent.operation)
     given = symbols[ir.FlatSymbolRefAttr(composite.attributes["decomposition"]).value].operation
     with ir.InsertionPoint(given):
         made = given.clone()
@@ -367,11 +366,10 @@ def _retyped(composite: Any, name: str, old: Any, new: Any) -> Any:
     (block,) = made.regions[0].blocks
     values = [*block.arguments, *(value for op in block.operations for value in op.results)]
     for value in values:
-        if value.type.shape == old.shape:
-            value.set_type(hlo.tensor(value.type, new.shape))
+        if value.type.shape == composite.results[0].type.shape:
+            value.set_type(hlo.tensor(value.type, shape))
     types = [value.type for value in block.arguments], [value.type for value in block.operations[-1].operands]
     made.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
-    return made
 
 
 def _transpose(value: Any, permutation: Sequence[int]) -> Any:

@@ -293,8 +293,7 @@ def group_norm(
         each = (groups, features // groups, 1)
     mean, _, inverse = _moments(parts, over, eps)
     made = _scaled(parts, mean, inverse, _sized(weight, each, x), _sized(bias, each, x))
-    made = made if parts is x else sx.reshape(made, sizes)
-    return [made, *(sx.reshape(moment, (batch, groups)) for moment in (mean, inverse))]
+    return [sx.reshape(made, sizes), *(sx.reshape(moment, (batch, groups)) for moment in (mean, inverse))]
 
 
 @aten("aten.native_group_norm_backward.default")

@@ -382,7 +382,7 @@ IN_PLACE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_channels_are_read_in_place(name: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is beside an edge is not finite: a tap outside of the image must not meet it."""
+    """Pixels in two corners are infinite and NaN: taps in the padding must not read them."""
     given, window = IN_PLACE[name]
     plans, drawn = spy_on_plans("_plan_of_channels", monkeypatch), Channels(*given)
     drawn.window |= window
