@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.interop.torch.call import Call, broadcast, convert, unknown_size
+from stablexla.interop.torch.constant_folding import ConstantFolding, with_ops
 from stablexla.interop.torch.decompositions import decomposed
 from stablexla.interop.torch.lines import called_from, line_of
 from stablexla.interop.torch.registry import load_rules
@@ -29,33 +29,6 @@ from stablexla.interop.torch.types import xla_type
 _ARITHMETIC = {
     getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
 }
-
-_SMALL = 256 << 10
-"""Bytes of a constant that may be computed from smaller ones, as a table of biases by its indices."""
-
-
-class _Known:
-    """A tensor that frozen ones alone make, which PyTorch has computed; it becomes an op where others read it.
-
-    Args:
-        value: the tensor.
-        make: returns the op.
-    """
-
-    def __init__(self, value: torch.Tensor, make: Callable[[], XlaOp]) -> None:
-        self.value, self._make = value, make
-        self._op: XlaOp | None = None
-
-    @property
-    def op(self) -> XlaOp:
-        if self._op is None:
-            self._op = self._make()
-        return self._op
-
-
-def _ops(values: Any) -> Any:
-    """Return arguments with ops for what is known."""
-    return pytree.tree_map(lambda leaf: leaf.op if isinstance(leaf, _Known) else leaf, values)
 
 
 class Translator:
@@ -83,7 +56,7 @@ class Translator:
         self._draws = 0
         self._iterations: list[XlaOp] = []
         self._inputs: Sequence[Any] | None = None
-        self._frozen: dict[int, tuple[XlaOp, torch.Tensor]] = {}  # constants by the ops' ids
+        self._folding = ConstantFolding(self.frozen)
 
     def parameter(self, shape: Shape, name: str = "") -> XlaOp:
         """Return the next parameter of the computation."""
@@ -155,7 +128,7 @@ class Translator:
             elif node.op == "get_attr":
                 values[node] = self._attribute(graph, node.target)
             elif node.op == "output":
-                return list(pytree.tree_leaves(_ops(map_arg(node.args[0], values.__getitem__)), is_leaf=_is_none))
+                return list(pytree.tree_leaves(with_ops(map_arg(node.args[0], values.__getitem__)), is_leaf=_is_none))
             else:
                 values[node] = self._value(node, values)
                 for read in node.all_input_nodes:  # of large weights not all steps are kept
@@ -180,7 +153,7 @@ class Translator:
         array = as_array(value.detach().contiguous())
         array.flags.writeable = False  # by us
         op = self.builder.constant(array)
-        self._frozen[id(op)] = op, value.detach()
+        self._folding.add(op, value.detach())
         return op
 
     def _bind(self, wanted: Any, value: Any) -> None:
@@ -211,53 +184,12 @@ class Translator:
 
     def _value(self, node: Node, values: Mapping[Node, Any]) -> Any:
         args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
-        known = self._known(node, args, kwargs)
-        return self._built(node, *_ops((args, kwargs))) if known is None else known
 
-    def _known(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what PyTorch computes of frozen tensors alone: normalized weights, say; None where there are others.
+        def build() -> Any:
+            return self._built(node, *with_ops((args, kwargs)))
 
-        No large array is made that is larger than what it is made of.
-        """
-        if node.target is python.getitem:
-            return args[0][args[1]] if any(isinstance(leaf, _Known) for leaf in pytree.tree_leaves(args)) else None
-        leaves = pytree.tree_leaves((args, kwargs))
-        tensors = [tensor for leaf in leaves if (tensor := self._tensor_of(leaf)) is not None]
-        ops = [leaf for leaf in leaves if isinstance(leaf, XlaOp | _Known)]
-        operator = node.target
-        if not tensors or len(tensors) < len(ops) or not isinstance(operator, torch._ops.OpOverload):
-            return None
-        if operator._schema.is_mutable or torch.Tag.nondeterministic_seeded in operator.tags:
-            return None
-        if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
-            return None
-        try:
-            with torch.no_grad():
-                made = operator(*_tensors(self, args), **_tensors(self, kwargs))
-        except Exception:  # an operator that this build of PyTorch does not compute has a rule here, or its own error
-            return None
-        results = list(made) if isinstance(made, tuple | list) else [made]
-        if not all(isinstance(each, torch.Tensor) and each.layout is torch.strided for each in results):
-            return None
-        if any(result.alias_info is not None for result in operator._schema.returns):
-            views = [_Known(each, partial(self._view, node, args, kwargs, n)) for n, each in enumerate(results)]
-            return views if isinstance(made, tuple | list) else views[0]
-        read = sum(min(each.nbytes, each.untyped_storage().nbytes()) for each in tensors)  # an expanded one has fewer
-        if max(each.nbytes for each in results) > max(_SMALL, read):
-            return None
-        computed = [_Known(each, partial(self.frozen, each)) for each in results]
-        return computed if isinstance(made, tuple | list) else computed[0]
-
-    def _tensor_of(self, value: Any) -> torch.Tensor | None:
-        if isinstance(value, _Known):
-            return value.value
-        return self._frozen[id(value)][1] if id(value) in self._frozen else None
-
-    def _view(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], number: int) -> XlaOp:
-        """Build a view by its operator: its dimensions may be in another order than those of the weight in memory."""
-        made = self._built(node, *_ops((args, kwargs)))
-        view: XlaOp = made[number] if isinstance(made, tuple | list) else made
-        return view
+        folded = self._folding.fold(node, args, kwargs, build)
+        return build() if folded is None else folded
 
     def _built(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -317,16 +249,6 @@ class Translator:
             raise UnsupportedError("there is no rule for this operator, and PyTorch does not decompose it")
         made = self.run(graph, [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, XlaOp)])
         return made if len(operator._schema.returns) > 1 or _returns_list(operator) else made[0]
-
-
-def _tensors(translator: Translator, values: Any) -> Any:
-    """Return arguments with tensors for what is known."""
-
-    def of(leaf: Any) -> Any:
-        tensor = translator._tensor_of(leaf)
-        return leaf if tensor is None else tensor
-
-    return pytree.tree_map(of, values)
 
 
 def _name(operator: Any) -> str:

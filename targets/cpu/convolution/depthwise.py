@@ -17,13 +17,13 @@ from stablexla.targets.codegen.match.convolution import WindowDimension
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
-from stablexla.targets.cpu.convolution.item import ConvolutionItem
+from stablexla.targets.cpu.convolution.item import ConvolutionItem, StagedItem
 from stablexla.targets.cpu.convolution.packing import LhsPacking, inside_range
 from stablexla.targets.cpu.convolution.plan import UNROLLED, ConvolutionPlan
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
 
 
-class DepthwiseItem(ConvolutionItem):
+class DepthwiseItem(StagedItem):
     """Buffers and code of such an item."""
 
     def _allocate(self, packed: Value | None) -> None:
@@ -214,9 +214,6 @@ class DepthwiseInPlaceItem(ConvolutionItem):
             place = r * vectors + v
             sums[place] = cg.fma(loaded[element, v], weights[tap, v], sums[place])
         return sums
-
-    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
-        raise NotImplementedError("sums are not staged")
 
 
 # A loop over the window: trip count, strides in the packed lhs and in the packed weights, and bound of the trip count.

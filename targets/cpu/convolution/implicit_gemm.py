@@ -20,7 +20,7 @@ from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
-from stablexla.targets.cpu.convolution.item import ConvolutionItem
+from stablexla.targets.cpu.convolution.item import StagedItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
     OffsetTables,
     PixelMicroKernel,
@@ -43,7 +43,7 @@ OF_TILES = 3
 FLAT_SHARE = 3
 
 
-class ImplicitGemmItem(ConvolutionItem):
+class ImplicitGemmItem(StagedItem):
     """Buffers and code of such an item."""
 
     def _allocate(self, packed: Value | None) -> None:

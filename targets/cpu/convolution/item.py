@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -26,8 +27,6 @@ class ConvolutionItem(ABC):
         packed: the packed weights, if a phase of their own packs them.
     """
 
-    stage: Value
-
     def __init__(
         self,
         sizes: ConvolutionSizes,
@@ -42,8 +41,6 @@ class ConvolutionItem(ABC):
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
         self.factor = ConvolutionOperand.of(self.scene, sizes.units, lhs=True)
         self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
-        if plan.staged:
-            self._square = cg.alloca(sizes.lanes * sizes.lanes, self.scene.compute)
         self._allocate(packed)
 
     @abstractmethod
@@ -53,6 +50,31 @@ class ConvolutionItem(ABC):
     @abstractmethod
     def write(self, coordinates: Sequence[Value]) -> None:
         """Emit the item."""
+
+    def frame(self, place: ItemCoordinates, row: Value) -> BatchFrame:
+        """Emit the offset of a row of the result."""
+        coordinates = [place.batch, *(o for o, _ in place.planes)]
+        if place.height is not None:
+            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
+        at = cg.index(0)
+        for axis, x in zip(self.convolved.contraction.batch, coordinates, strict=True):
+            at = at + x * axis.c
+        return BatchFrame(cg.index(0), cg.index(0), at, tuple(coordinates))
+
+    def column(self, place: ItemCoordinates, panel: Value) -> Value:
+        """Return the first output feature of a panel, among those of all groups."""
+        return place.group * self.weights.outputs + panel * self.weights.width
+
+
+class StagedItem(ConvolutionItem):
+    """A work item that may collect its sums in a stage buffer: partial sums, or those of another order in memory."""
+
+    stage: Value
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if self.plan.staged:
+            self._square = cg.alloca(self.lanes * self.lanes, self.scene.compute)
 
     @abstractmethod
     def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
@@ -64,16 +86,6 @@ class ConvolutionItem(ABC):
             self.cut.images(
                 place, lambda one: self.cut.panels(one, lambda panel, columns: self.write_panel(one, panel, columns))
             )
-
-    def frame(self, place: ItemCoordinates, row: Value) -> BatchFrame:
-        """Emit the offset of a row of the result."""
-        coordinates = [place.batch, *(o for o, _ in place.planes)]
-        if place.height is not None:
-            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
-        at = cg.index(0)
-        for axis, x in zip(self.convolved.contraction.batch, coordinates, strict=True):
-            at = at + x * axis.c
-        return BatchFrame(cg.index(0), cg.index(0), at, tuple(coordinates))
 
     def write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
         """Store the sums of a panel from the stage to the results."""
@@ -89,10 +101,6 @@ class ConvolutionItem(ABC):
                 self.scene.write_block(self.stage, plan.columns, frame, (count, columns), (first, column), base=base)
             else:
                 self._write_across(frame, base, (count, columns), (first, column))
-
-    def column(self, place: ItemCoordinates, panel: Value) -> Value:
-        """Return the first output feature of a panel, among those of all groups."""
-        return place.group * self.weights.outputs + panel * self.weights.width
 
     def _write_across(self, frame: BatchFrame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
         """Transpose squares in registers: features are far apart in the result, a row's pixels contiguous."""

@@ -595,7 +595,7 @@ def test_a_frozen_program_takes_denormal_numbers_for_zero(exact):
 
 
 class Computed(nn.Module):
-    """What frozen tensors alone make, beside what is made of the input too."""
+    """A function of the input, of a frozen weight and of frozen indices."""
 
     def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -611,6 +611,7 @@ COMPUTED = {
     "normalized": (lambda x, w, _: x @ nn.functional.batch_norm(w, None, None, training=True).T, ["dot_general"]),
     "a table by its places": (lambda x, w, at: x + w[at].sum(0), ["add"]),
     "views": (lambda x, w, _: x * w.T[3:5].reshape(-1)[:24] + w.view(2, 12, 24)[1, 2], ["multiply", "add"]),
+    "parts": (lambda x, w, _: x * w.split([3, 21])[0][1] + w.unbind(1)[2], ["multiply", "add"]),
     "sorted": (lambda x, w, _: x * w.sort(0).values[0] + w.sort(0).indices[1], ["multiply", "convert", "add"]),
     "halves": (lambda x, w, _: x * (w.half() * 3 + 1).float()[0], ["multiply"]),
     "a result": (lambda x, w, _: torch.exp(w) * 2, []),
@@ -623,7 +624,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_what_frozen_tensors_alone_make_is_computed_once(name):
+def test_constants_are_folded(name):
     forward, wanted = COMPUTED[name]
     module, x = Computed(forward).eval(), torch.randn(24, 24)
     program = sx_torch.compile(module, x, freeze=True)
@@ -638,7 +639,7 @@ def test_what_frozen_tensors_alone_make_is_computed_once(name):
 VIEWS = {"constant", "reshape", "transpose", "broadcast_in_dim", "slice"}
 
 
-def test_what_frozen_tensors_make_is_not_computed_where_it_grows_or_is_random():
+def test_constants_that_grow_or_are_random_are_not_folded():
     module = Computed(lambda x, w, _: x + w[:, None, None].expand(24, 24, 24, 24).sin() + torch.bernoulli(w.sigmoid()))
     program = sx_torch.compile(module.eval(), torch.zeros(24, 24), freeze=True)
     assert program.executable.constant_bytes < 10 * 24 * 24
