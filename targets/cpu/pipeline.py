@@ -24,7 +24,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"
     products = [narrow, "stablexla-widen-in-products", "stablexla-join-factors"]
     steps = [
-        stablehlo_step(channels_last=True),
+        stablehlo_step(channels_last=True, sum_integers=True),
         tensor_step(find_repeats=options.find_repeats),
         kernels_step("stablexla-split-complex-products,stablexla-find-attention", products),
         Step("buffers", buffers, BUFFERS),

@@ -29,6 +29,7 @@ from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.loops import Loops, inputs_of, is_generic, loops_of
 from stablexla.targets.grouping.matchers import body_names, users_of
+from stablexla.targets.grouping.repeat import CHEAP
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.steps import CAST
 
@@ -41,6 +42,8 @@ LONGEST_ROW = Gate("group.longest-row", 1 << 15, eager=2)
 MOST_OPERATIONS = 48
 # The most operations of the paths from a product's results that reconverge.
 MOST_AHEAD = 10
+# Bytes that one kernel makes for another from which they are stored as such, rather than as the numbers they stand for.
+LEAST_NARROW = Gate("group.least-narrow", 1 << 14, eager=1)
 # Integer operations of one instruction each; PLAIN_IN_ONE of them count as one operation. The rounds of a random
 # generator, over a hundred of them, need five registers; split into kernels they go through memory (jax.random.bits).
 PLAIN = frozenset(
@@ -250,7 +253,7 @@ class BlockGrouping:
         if not is_generic(op):
             return False
         if kind is Kind.MAP:
-            return self._map_joins(op, loops, home)
+            return self._map_joins(op, loops, home) and not self._stays_narrow(op, home)
         if kind is Kind.ROW_REDUCTION:
             return self._row_reduction_joins(op, loops, home)
         if kind is Kind.REDUCTION:
@@ -289,6 +292,28 @@ class BlockGrouping:
         if loops.extents != home.domain or any(loops.maps[number] != loops.identity for number in read):
             return False
         return not self._reaches((maker for maker in self._needs(op) if maker not in inside), home)
+
+    def _stays_narrow(self, op: ir.Operation, home: Group) -> bool:
+        """Whether an operation makes numbers of bytes that the group stores, for a reader that the group can't have.
+
+        That one reads the bytes: a sum with another array, or a reduction. What makes bytes of the numbers again joins
+        the group.
+        """
+        if not is_generic(op) or body_names(op) not in (["arith.uitofp"], ["arith.sitofp"]):
+            return False
+        if not self._operands_of(op, home) or op.operands[0].type.element_type.width != 8:
+            return False
+        if prod(self._loops(op).extents) < LEAST_NARROW():
+            return False
+        reader = only_user(op.results[0])
+        while reader is not None and is_generic(reader) and classify(reader) is Kind.MAP:
+            arrays = [v for v in inputs_of(reader) if is_tensor(v) and v.type.shape == op.results[0].type.shape]
+            if len(arrays) != 1:
+                return True
+            if reader.results[0].type.element_type.width <= 8:
+                return False
+            reader = only_user(reader.results[0])
+        return reader is not None and classify(reader) in (Kind.REDUCTION, Kind.ROW_REDUCTION)
 
     def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         if home.kind is Kind.ROW_REDUCTION:
@@ -366,10 +391,23 @@ class BlockGrouping:
             return False
         if home.kind is Kind.GENERAL:
             return self._is_inserted(one, home) and not self._outside_path(home.members, one, home)
-        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION) or one.domain != home.domain or home.rows == 0:
+        if one.domain != home.domain:
+            return False
+        if home.kind in SUMS_OF_PRODUCTS:
+            return self._is_of_epilogue(one, home) and not self._outside_path(home.members, one, home)
+        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION) or home.rows == 0:
             return False
         in_place = all(self._reads_in_place(member, one) for member in home.members)
         return in_place and not self._outside_path(home.members, one, home)
+
+    def _is_of_epilogue(self, one: Group, home: Group) -> bool:
+        """Whether a group makes numbers of bytes, or of halves, for nobody but the epilogue of a product."""
+        if not _is_cheap(one):
+            return False
+        inside = {*one.members, *home.members}
+        users = (user for member in one.members for result in member.results for user in users_of(result))
+        in_place = all(self._reads_in_place(member, one) for member in home.members)
+        return in_place and all(within(user, inside) for user in users)
 
     def _is_inserted(self, one: Group, home: Group) -> bool:
         """Whether the group's only users outside are insertions by `home` into an array that it concatenates."""
@@ -408,9 +446,16 @@ def _makers(op: ir.Operation) -> list[ir.Operation | None]:
     return [defining(value) for value in op.operands]
 
 
-def _preference(group: Group) -> tuple[bool, int]:
-    """Sort key of producer groups: row groups first, as they can absorb element-wise operations; then the latest."""
-    return bool(group.rows), group.number
+def _preference(group: Group) -> tuple[bool, bool, int]:
+    """Sort key of producer groups: row groups first, as they can absorb element-wise operations; then the latest.
+
+    What makes numbers of bytes is last: the group of a product may have it.
+    """
+    return bool(group.rows), not _is_cheap(group), group.number
+
+
+def _is_cheap(group: Group) -> bool:
+    return group.kind is Kind.MAP and all(is_generic(op) and CHEAP.issuperset(body_names(op)) for op in group.members)
 
 
 def _is_plain(op: ir.Operation) -> bool:

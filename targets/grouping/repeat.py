@@ -25,7 +25,8 @@ LEAST_BYTES = Gate("repeat.least-bytes", 128 << 10, eager=1)
 MOST_READERS, MOST_COPIES = 4, 64
 # One instruction each on vectors.
 CHEAP = frozenset(
-    ["arith." + name for name in ("addf", "subf", "mulf", "negf", "addi", "subi", "extf", "extui", "extsi", "sitofp")]
+    ["arith." + name for name in ("addf", "subf", "mulf", "negf", "addi", "subi")]
+    + ["arith." + name for name in ("extf", "extui", "extsi", "sitofp", "uitofp")]
     + ["linalg.yield"]
 )
 MOST_INSTRUCTIONS = 2

@@ -34,21 +34,23 @@ def register_passes(*targets: str) -> None:
         import_all(f"stablexla.targets.{folder}")
 
 
-def stablehlo_step(target: str = "", *, channels_last: bool = False) -> Step:
+def stablehlo_step(target: str = "", *, channels_last: bool = False, sum_integers: bool = False) -> Step:
     """Return the step from imported programs to one StableHLO function without composites to be decomposed.
 
     Args:
         target: whose kernels for composites count, where it has fewer than others.
         channels_last: whether convolutional networks in NCHW are computed in NHWC.
+        sum_integers: whether products of dequantized bytes sum integers.
     """
+    quantized = "stablexla-sum-integers," * sum_integers
     decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
     passes = (
         "stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,"
         "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
         "stablexla-legalize-quantized,stablexla-expand-bounded,"
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
-        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-flatten-indices,"
-        "stablexla-drop-padding-taps,stablexla-merge-concatenates,stablexla-expand-computations"
+        f"stablexla-legalize-chlo,cse,{quantized}stablexla-find-scans,stablexla-mask-updates,"
+        "stablexla-flatten-indices,stablexla-drop-padding-taps,stablexla-merge-concatenates,stablexla-expand-computations"
     )
     return Step("stablehlo", passes + (",stablexla-channels-last" if channels_last else ""))
 

@@ -258,6 +258,8 @@ class _Rewrite:
         if op is not None and op.name == TRANSPOSE:
             permutation = integers(op.attributes["permutation"])
             return _transpose(op.operands[0], [permutation[d] for d in order(rank)])
+        if op is not None and op.name == "stablehlo.convert" and _bytes(op.operands[0]) < _bytes(value):
+            return hlo.emit(op.name, [self.of(op.operands[0])], [type_])
         return _transpose(value, order(rank))
 
     def type_of(self, value: Any) -> Any:

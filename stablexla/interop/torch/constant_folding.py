@@ -63,7 +63,7 @@ class ConstantFolding:
         """Return a node's results if frozen tensors alone make them, else None.
 
         A view is built by its operator all the same, as its dimensions may be in another order than the weight's in
-        memory. No large array is made that is larger than what it is made of.
+        memory. No large array is made that is larger than what it is made of, and no numbers of quantized weights.
 
         Args:
             args, kwargs: the node's arguments, with ops and what was folded for tensors.
@@ -84,6 +84,8 @@ class ConstantFolding:
             built = cache(build)
             folded = [Folded(each, partial(_nth, built, n)) for n, each in enumerate(results)]
         else:
+            if _is_dequantized(known, results):
+                return None
             # An expanded tensor has fewer bytes in memory than elements.
             read = sum(min(each.nbytes, each.untyped_storage().nbytes()) for each in known)
             if max(each.nbytes for each in results) > max(SMALL, read):
@@ -99,6 +101,12 @@ class ConstantFolding:
     def _with_tensor(self, leaf: Any) -> Any:
         tensor = self._tensor(leaf)
         return leaf if tensor is None else tensor
+
+
+def _is_dequantized(known: list[torch.Tensor], results: Any) -> bool:
+    """Whether bytes became numbers of more: products read them as bytes."""
+    is_of_bytes = any(each.element_size() == 1 and each.dtype is not torch.bool for each in known)
+    return is_of_bytes and any(each.element_size() > 1 for each in results)
 
 
 def _nth(build: Callable[[], Any], number: int) -> XlaOp:

@@ -63,6 +63,22 @@ def decomposed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return _graphs[key]
 
 
+def _function_of(operator: Any) -> Any:
+    """Return an operator, or the Python function that it is, which is as good as a decomposition.
+
+    Those of `torch.library.custom_op` are such, and PyTorch's own of quantized tensors.
+    """
+    if not isinstance(operator, torch._ops.OpOverload):
+        return operator
+    if operator.namespace == "quantized_decomposed":
+        from torch.ao.quantization.fx import _decomposed
+
+        name = operator._schema.name.rpartition("::")[2]
+        return getattr(_decomposed, "_".join(filter(None, (name, operator._schema.overload_name))), operator)
+    custom = OPDEFS.get(operator._schema.name)
+    return operator if custom is None else custom._init_fn
+
+
 def traced(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the graph of a call whose tensors are ops, as `decomposed` does; of any function of PyTorch's."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -76,9 +92,7 @@ def traced(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = pytree.tree_unflatten(filled, spec)
         return body(*args, **kwargs)
 
-    # An operator of `torch.library.custom_op` is a Python function, which is as good as a decomposition.
-    custom = OPDEFS.get(operator._schema.name) if isinstance(operator, torch._ops.OpOverload) else None
-    body = operator if custom is None else custom._init_fn
+    body = _function_of(operator)
 
     with quiet(), torch.no_grad():
         with FakeTensorMode(allow_non_fake_inputs=True):

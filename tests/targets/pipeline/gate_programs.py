@@ -111,6 +111,12 @@ def convolved(
     return make
 
 
+def residual_bytes(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
+    """Bytes, and what they stand for added to a product."""
+    q = sx.convert_element_type(sx.round_nearest_even(x * 2.0), "s8")
+    return [q, sx.dot(x, y) + sx.convert_element_type(q, "f32") * 0.5]
+
+
 def three_convolutions(b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
     """One after the other, of images [batch, features, y, x]."""
     numbers = sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
@@ -339,6 +345,7 @@ PROGRAMS: dict[str, Program] = {
     # convolutions
     "convolution": Product(convolved(), (whole(2, 12, 12, 8), whole(3, 3, 8, 24))),
     "channels-first": Product(three_convolutions, (whole(1, 4, 8, 8), whole(4, 4, 3, 3))),
+    "residual-bytes": Product(residual_bytes, (whole(12, 17), whole(17, 17))),
     "convolution-far": Product(convolved(12, rhs_dilation=12), (whole(1, 3, 3, 8), whole(3, 3, 8, 16))),
     "convolution-few": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 3))),
     "convolution-one": Product(convolved(), (whole(1, 12, 30, 4), whole(3, 3, 4, 1))),

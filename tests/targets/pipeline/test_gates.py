@@ -141,6 +141,7 @@ ROWS: dict[str, Row] = {
     "fft.worth-sharing": Row("FFT-2x240", 119),
     "general.grain-elements": Row("sorted-short-pairs", 60),
     "general.stack-bytes": Row("sorted-pairs", 5296),
+    "group.least-narrow": Row("residual-bytes", 205),
     "group.longest-row": Row("softmax", 40),
     "hoist.enough-rows": Row("hoisted", 5),
     "hoist.most-bytes": Row("hoisted", 3072),

@@ -11,7 +11,7 @@ import numpy as np
 
 from stablexla.dialects import hlo
 from stablexla.dialects.dynamic_sizes import extents_of
-from stablexla.dialects.element_types import BY_MLIR
+from stablexla.dialects.element_types import BY_MLIR, ElementType
 from stablexla.dialects.quantized_types import QuantizedType
 
 
@@ -36,7 +36,9 @@ def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
     value = hlo.elementwise("divide", value, _spread(quantized.scales, quantized, type_))
     if any(quantized.zero_points):
         value = hlo.elementwise("add", value, _spread(quantized.zero_points, quantized, type_))
-    value = _clamp(value, quantized.low, quantized.high)
+    stored = BY_MLIR[str(storage.element_type)]
+    if stored.bits > 8 or (quantized.low, quantized.high) != _bounds(stored):  # to these the conversion keeps
+        value = _clamp(value, quantized.low, quantized.high)
     value = hlo.elementwise("round_nearest_even", value)
     if not _is_exact(quantized.high, type_) or not _is_exact(quantized.low, type_):
         # Converted to float, the bound exceeds the largest integer.
@@ -70,6 +72,11 @@ def _spread(numbers: Sequence[float], quantized: QuantizedType, type_: Any) -> A
 def _clamp(value: Any, low: int, high: int) -> Any:
     bounds = [splat(bound, value.type, ()) for bound in (low, high)]
     return hlo.emit("stablehlo.clamp", [bounds[0], value, bounds[1]], [value.type])
+
+
+def _bounds(element: ElementType) -> tuple[int, int]:
+    low = -(1 << (element.bits - 1)) if element.is_signed else 0
+    return low, low + (1 << element.bits) - 1
 
 
 def _is_exact(number: int, type_: Any) -> bool:

@@ -7,18 +7,23 @@ points are subtracted before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import jaxlib.mlir.ir as ir
+import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.attributes.attributes import DotDimensionNumbers
+from stablexla.dialects.attributes.attributes import Convolution, DotDimensionNumbers
+from stablexla.dialects.constants import read_constant
 from stablexla.dialects.dynamic_sizes import extents_of
-from stablexla.dialects.hlo import broadcast, emit, reduce
+from stablexla.dialects.element_types import BY_MLIR
+from stablexla.dialects.hlo import array, broadcast, emit, i64s, reduce, table, tensor
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.stablehlo.imports.quantized.arithmetic import centered, convert, splat, spread
 
 EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
@@ -26,7 +31,7 @@ EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """An operand: its integers, the type that they had, and its reduced dimensions.
 
     Attributes:
@@ -51,13 +56,9 @@ class _Factor:
         q = self.quantized
         return max(max(z - q.low, q.high - z) for z in q.zero_points)
 
-    @property
-    def place(self) -> int | None:
-        """The result's dimension for the axis of scales; None without an axis, and where it is reduced."""
-        axis = self.quantized.axis
-        if axis is None or axis in self.summed:
-            return None
-        return self.places[axis - sum(i < axis for i in self.summed)]
+    def place(self, axis: int) -> int | None:
+        """The result's dimension for one of the operand's; None where it is reduced."""
+        return None if axis in self.summed else self.places[axis - sum(i < axis for i in self.summed)]
 
     @property
     def is_static(self) -> bool:
@@ -72,55 +73,83 @@ def exact_product(op: Any, operands: Sequence[Any], results: Sequence[Any]) -> l
         op: a dot_general or a convolution of integers.
         operands, results: the types that it had.
     """
-    rules = dict(zip(EXACT, (_dot, _convolution), strict=True))
     if op.name not in EXACT or not all(is_quantized(t) for t in (*operands, *results)):
         return None
-    types = [quantized_type(t.element_type) for t in operands]
-    if any(q.expressed != "f32" for q in types):
+    left, right = factors(op, op.operands, [quantized_type(t.element_type) for t in operands])
+    axis = right.quantized.axis
+    place = None if axis is None else right.place(axis)
+    if left.quantized.axis is not None or (axis is not None and place is None):
         return None
-    left, right = rules[op.name](op, *types)
+    total = integer_sum(op, left, right, results[0])
+    if total is None:
+        return None
+    scales = [left.quantized.scales[0] * scale for scale in right.quantized.scales]
+    return [emit("stablehlo.multiply", [total, spread(scales, place, total.type)], [total.type])]
+
+
+def factors(op: Any, values: Sequence[Any], types: Sequence[QuantizedType]) -> tuple[Factor, Factor]:
+    """Return the operands of a dot_general or a convolution: integers, and what they stand for."""
+    return (_dot if op.name == EXACT[0] else _convolution)(op, values, types)
+
+
+def integer_sum(op: Any, left: Factor, right: Factor, result: Any) -> Any:
+    """Emit the sums of products of integers minus their zero points, as f32; None where 32 bits may overflow.
+
+    Args:
+        op: the dot_general or convolution that has the dimensions.
+        result: its type.
+    """
     largest = right.terms * left.reach * right.reach
-    if largest >= 1 << 31 or types[0].axis is not None or (types[1].axis is not None and right.place is None):
+    if largest >= 1 << 31 or any(f.quantized.expressed != "f32" for f in (left, right)):
         return None
-    total = convert(_sum(op, left, right, largest, results[0]), "f32")
-    scales = [types[0].scales[0] * scale for scale in types[1].scales]
-    return [emit("stablehlo.multiply", [total, spread(scales, right.place, total.type)], [total.type])]
+    return convert(_sum(op, left, right, largest, result), "f32")
 
 
-def _dot(op: Any, left: QuantizedType, right: QuantizedType) -> tuple[_Factor, _Factor]:
+def _dot(op: Any, values: Sequence[Any], types: Sequence[QuantizedType]) -> tuple[Factor, Factor]:
     numbers = DotDimensionNumbers.read(op.attributes["dot_dimension_numbers"])
     sides = [(numbers.lhs_batch, numbers.lhs_contracting), (numbers.rhs_batch, numbers.rhs_contracting)]
     made, free = [], len(numbers.lhs_batch)
-    for value, quantized, (batch, summed) in zip(op.operands, (left, right), sides, strict=True):
+    for value, quantized, (batch, summed) in zip(values, types, sides, strict=True):
         places = []
         for i in (i for i in range(len(value.type.shape)) if i not in summed):
             places.append(batch.index(i) if i in batch else free)
             free += i not in batch
-        made.append(_Factor(value, quantized, tuple(summed), tuple(places)))
+        made.append(Factor(value, quantized, tuple(summed), tuple(places)))
     return made[0], made[1]
 
 
-def _convolution(op: Any, left: QuantizedType, right: QuantizedType) -> tuple[_Factor, _Factor]:
+def _convolution(op: Any, values: Sequence[Any], types: Sequence[QuantizedType]) -> tuple[Factor, Factor]:
+    """Only the kernel's output features, and the images, are dimensions of the result."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    outputs = numbers.kernel_output_feature_dimension
-    window = tuple(i for i in range(len(op.operands[1].type.shape)) if i != outputs)
-    weights = _Factor(op.operands[1], right, window, (numbers.output_feature_dimension,))
-    return _Factor(op.operands[0], left, (), tuple(range(len(window) + 1))), weights
+    sides = (
+        (numbers.input_batch_dimension, numbers.output_batch_dimension),
+        (
+            numbers.kernel_output_feature_dimension,
+            numbers.output_feature_dimension,
+        ),
+    )
+    made = []
+    for value, quantized, (own, place) in zip(values, types, sides, strict=True):
+        summed = tuple(i for i in range(len(value.type.shape)) if i != own)
+        made.append(Factor(value, quantized, summed, (place,)))
+    return made[0], made[1]
 
 
-def _sum(op: Any, left: _Factor, right: _Factor, largest: int, result: Any) -> Any:
+def _sum(op: Any, left: Factor, right: Factor, largest: int, result: Any) -> Any:
     """Compute the sums of products of integers minus their zero points, in a type that cannot overflow."""
-    factors = (left, right)
-    stored = {str(f.value.type.element_type) for f in factors}
-    in_bytes = stored in ({"i8"}, {"ui8"}) and not any(right.quantized.zero_points)
-    if op.name == "stablehlo.dot_general" and in_bytes and all(f.is_static for f in factors):
+    sides = (left, right)
+    stored = tuple(str(f.value.type.element_type) for f in sides)
+    in_bytes = set(stored) <= {"i8", "ui8"} and not any(right.quantized.zero_points)
+    if op.name == "stablehlo.dot_general" and in_bytes and all(f.is_static for f in sides):
         return _product_of_bytes(op, left, right, result)
-    if not _has_single_channels(op) and all(f.reach < 1 << 15 for f in factors):
-        as_stored = stored in ({"i8"}, {"ui8"}) and not any(any(f.quantized.zero_points) for f in factors)
-        numbers = [f.value if as_stored else centered(f.value, f.quantized, "i16") for f in factors]
-        return _product(op, numbers, "i32", result)
+    if not _has_single_channels(op) and all(f.reach < 1 << 15 for f in sides):
+        if in_bytes and not any(left.quantized.zero_points):
+            return _product(op, _alike([left.value, right.value]), "i32", result)
+        if in_bytes and stored == ("ui8", "i8") and left.is_static and _may_pad(op):
+            return _convolution_of_bytes(op, left, right, result)
+        return _product(op, [centered(f.value, f.quantized, "i16") for f in sides], "i32", result)
     carrier = "f32" if largest <= 1 << 24 else "i32"
-    return _product(op, [centered(f.value, f.quantized, carrier) for f in factors], carrier, result)
+    return _product(op, [centered(f.value, f.quantized, carrier) for f in sides], carrier, result)
 
 
 def _has_single_channels(op: Any) -> bool:
@@ -132,26 +161,70 @@ def _has_single_channels(op: Any) -> bool:
     return int(op.operands[1].type.shape[features]) < 2
 
 
-def _product(op: Any, operands: Sequence[Any], element: str, result: Any) -> Any:
+def _product(
+    op: Any, operands: Sequence[Any], element: str, result: Any, changed: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     attributes = {name: value for name, value in op.attributes.items() if name not in ("precision_config", "algorithm")}
+    attributes |= changed
     summed = ir.RankedTensorType.get(list(result.shape), ir.Type.parse(element), result.encoding)
     return emit(op.name, operands, [summed], attributes)
 
 
-def _product_of_bytes(op: Any, left: _Factor, right: _Factor, result: Any) -> Any:
+def _alike(values: Sequence[Any]) -> list[Any]:
+    """Return two arrays of bytes in one type: as they are, or those of different signs as 32 bits.
+
+    Kernels read through the conversions.
+    """
+    alike = values[0].type.element_type == values[1].type.element_type
+    return list(values) if alike else [convert(value, "i32") for value in values]
+
+
+def _product_of_bytes(op: Any, left: Factor, right: Factor, result: Any) -> Any:
     """Multiply stored integers, and subtract the zero-point correction of lhs; wrap-around of both cancels.
 
     The correction is computed first: a kernel's epilogue takes operands that are defined before it.
     """
     zero = left.quantized.zero_points[0]
     type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
-    added = None
-    if zero:
+    added = _correction(zero, right, type_) if zero else None
+    total = _product(op, _alike([left.value, right.value]), "i32", result)
+    return total if added is None else emit("stablehlo.subtract", [total, added], [type_])
+
+
+def _correction(zero: int, right: Factor, type_: Any) -> Any:
+    """Emit the zero point times the sums of rhs, which sums of products of stored integers have too much."""
+    maker = defining(right.value)
+    if maker is not None and maker.name == "stablehlo.constant":
+        stored = read_constant(maker, BY_MLIR[str(right.value.type.element_type)], tuple(right.value.type.shape))
+        sums = zero * stored.astype(np.int64).sum(right.summed)
+        columns = array(sums.astype(np.int32))
+    else:
         columns = _sums(convert(right.value, "i32"), right.summed)
         columns = emit("stablehlo.multiply", [columns, splat(zero, columns.type, columns.type.shape)], [columns.type])
-        added = _along(columns, right.places, type_)
-    total = _product(op, [left.value, right.value], "i32", result)
-    return total if added is None else emit("stablehlo.subtract", [total, added], [type_])
+    return _along(columns, right.places, type_)
+
+
+def _may_pad(op: Any) -> bool:
+    """Whether a convolution's padding can be made of zero points: there are no holes between elements."""
+    return all(s.lhs_dilation == 1 and min(s.low, s.high) >= 0 for s in Convolution.read(op.attributes).spatial)
+
+
+def _convolution_of_bytes(op: Any, left: Factor, right: Factor, result: Any) -> Any:
+    """The same of a convolution, whose padding then has to be the zero point, in an array of its own."""
+    numbers, value, zero = Convolution.read(op.attributes), left.value, left.quantized.zero_points[0]
+    low, high = [0] * value.type.rank, [0] * value.type.rank
+    for s in numbers.spatial:
+        low[s.input], high[s.input] = s.low, s.high
+    if any((*low, *high)):
+        padded = tensor(value.type, [n + a + b for n, a, b in zip(value.type.shape, low, high, strict=True)])
+        sides = dict(zip(("edge_padding_low", "edge_padding_high"), map(i64s, (low, high)), strict=True))
+        sides["interior_padding"] = i64s([0] * value.type.rank)
+        value = emit("stablehlo.pad", [value, splat(zero, value.type, ())], [padded], sides)
+    type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
+    added = _correction(zero, right, type_)
+    padding = {"padding": table([(0, 0)] * len(numbers.spatial))}
+    total = _product(op, _alike([value, right.value]), "i32", result, padding)
+    return emit("stablehlo.subtract", [total, added], [type_])
 
 
 def _along(value: Any, places: Sequence[int], type_: Any) -> Any:
