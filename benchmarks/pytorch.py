@@ -5,7 +5,8 @@
 
 Models in bf16 have a page of their own, of a processor with instructions for it: `--only bf16`, and
 `--markdown docs/pytorch_models_bf16.md`; so have models with frozen weights on such a processor: `--engines
-frozen,onnxruntime,openvino`, and `--markdown docs/pytorch_models_frozen.md`.
+frozen,onnxruntime,openvino`, and `--markdown docs/pytorch_models_frozen.md`; and networks that were quantized after
+their training: `--only int8`, the same engines, and `--markdown docs/pytorch_models_int8.md`.
 
 Each model has random weights in its published size, and each engine a process of its own, with empty caches and all
 processors. Engines are `stablexla`, which is `torch.compile(model, backend="stablexla")`, `exported`, which is
@@ -37,6 +38,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks import pytorch_int8
 from benchmarks.pytorch_models import MODELS, Made, in_type
 from stablexla.dialects.display.tables import console, show_table
 
@@ -149,6 +151,8 @@ def measure(name: str, what: str) -> Row:
         return Row(name, {what: _trained(make, 2e-2 if "autocast" in name else 2e-3)})
     module, inputs = make()
     module.eval()
+    if name.endswith(pytorch_int8.MARK):
+        return _measured_int8(name, what, module, inputs)
     narrow = _is_narrow(module)
     with torch.no_grad():
         wanted = module(*inputs)
@@ -159,6 +163,39 @@ def measure(name: str, what: str) -> Row:
             return Row(name, {what: reason})
         outcome = _narrow_outcome(make, made, wanted) if narrow else _outcome(made, wanted)
         return Row(name, {what: outcome}, {} if what == "eager" else {what: seconds}, {what: _seconds(call)})
+
+
+def _measured_int8(name: str, what: str, module: nn.Module, inputs: tuple[Any, ...]) -> Row:
+    """Run a quantized model: quantization is no part of compiling."""
+    with torch.no_grad():
+        _adapt(module, inputs)
+        wanted = module(*inputs)
+        if what in pytorch_int8.ENGINES:
+            reason, call = _tried(partial(pytorch_int8.ENGINES[what], module, inputs), None)
+            reason, made = _tried(call, None) if call is not None else (reason, None)
+            seconds: dict[str, float] = {}
+        else:
+            small = pytorch_int8.quantized(module, inputs)
+            start = time.perf_counter()
+            reason, (call, made) = _tried(partial(_first_call, what, small, inputs), (None, None))
+            seconds = {} if what == "eager" else {what: time.perf_counter() - start}
+        if made is None:
+            return Row(name, {what: reason})
+        apart = float((made - wanted).abs().max() / wanted.abs().max())
+        outcome = "right" if apart < 0.1 else f"{apart:.0e} from f32"
+        return Row(name, {what: outcome}, seconds, {what: _seconds(call)})
+
+
+def _adapt(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Let normalizations take the ranges of random weights' activations, as training would."""
+    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    for each in norms:
+        each.momentum = None  # the mean of what it has seen
+        each.reset_running_stats()
+        each.train()
+    for _ in range(2 if norms else 0):
+        module(*(torch.cat([x, x.flip(-1)]) for x in inputs))
+    module.eval()
 
 
 def _first_call(what: str, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Call, torch.Tensor]:
@@ -304,13 +341,15 @@ in several runs with `--only` and `--engines`; torch {torch} on {processor}, cor
 
 - `stablexla` is `torch.compile(model, backend="stablexla")` without gradients, `exported` is `torch.export` and
   `stablexla.interop.torch.from_exported`, `frozen` the same with `freeze=True`: results held against eager PyTorch's,
-  in bf16 against those of the same numbers in f32, from which they may be as far as eager PyTorch's are.
+  in bf16 against those of the same numbers in f32, from which they may be as far as eager PyTorch's are, in int8
+  against those in f32, within 10% of the largest: how networks are quantized says `benchmarks/pytorch_int8.py`.
 - `training` are three steps of SGD through `torch.compile`, held against the losses of eager PyTorch.
 - Seconds of compiling are up to the first result, with empty caches, capture by PyTorch included; milliseconds of
   running are the least of some calls. Each engine has a process of its own, and all processors.
 - Ratios are the other engine's time over stablexla's: above 1, stablexla is faster.
 
 """
+TITLES = {", bf16": " in bf16", pytorch_int8.MARK: " in int8"}
 OUTCOMES = ("stablexla", "training", "exported", "frozen")
 OTHERS = ("eager", "inductor", "onnxruntime", "openvino")
 
@@ -321,7 +360,7 @@ def page(made: Sequence[Row]) -> str:
 
     processor = describe_machine([], None)
     command = "python -m benchmarks.pytorch --json FILE --markdown"
-    title = " in bf16" if all(row.name.endswith(", bf16") for row in made) else ""
+    title = next((text for end, text in TITLES.items() if all(row.name.endswith(end) for row in made)), "")
     if {what for row in made for what in row.outcomes if what in OUTCOMES} == {"frozen"}:
         title += ", with frozen weights"
     parts = [HEAD.format(title=title, torch=torch.__version__.partition("+")[0], cores=processor["cores used"],

@@ -47,9 +47,9 @@ def _vision(name: str, size: int = 224, batch: int = 2) -> None:
         return zoo.get_model(name, weights=None), (torch.randn(batch, 3, size, size),)
 
 
-for _name in ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnet_b0", "densenet121", "vgg11_bn",
-              "squeezenet1_1", "shufflenet_v2_x1_0", "convnext_tiny", "swin_t", "vit_b_16", "regnet_y_400mf",
-              "mnasnet1_0"):  # fmt: skip
+for _name in ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "densenet121",
+              "vgg11_bn", "squeezenet1_1", "shufflenet_v2_x1_0", "convnext_tiny", "swin_t", "vit_b_16",
+              "regnet_y_400mf", "mnasnet1_0"):  # fmt: skip
     _vision(_name)
 
 
@@ -266,3 +266,12 @@ for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v3_large",
               "swin_t", "vit_b_16", "bert-base", "bert-base, 37 tokens", "gpt2", "llama-160m", "unet",
               "mlp, 32 rows"):  # fmt: skip
     _in_bf16(_name)
+
+
+def _in_int8(name: str) -> None:
+    make, needs = MODELS[name]
+    MODELS[f"{name}, int8"] = (make, (*needs, "torchao"))
+
+
+for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v2", "bert-base"):
+    _in_int8(_name)

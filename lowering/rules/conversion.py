@@ -115,12 +115,15 @@ def _float_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> 
     largest = (1 << (target.bits - target.is_signed)) - 1
     precision = 53 if source.bits == 64 else 24
     low = constant(x.type, float(minimum_of(target)))
-    x_or_low = arith.select(cmpf("OLT", x, low), low, x)
     if target.bits <= precision:
         high = constant(x.type, float(largest))
-        held = arith.select(cmpf("OGT", x_or_low, high), high, x_or_low)
-        number = arith.select(cmpf("UNO", x, x), constant(x.type, 0.0), held)
+        # Not above 0 is NaN as well.
+        held = arith.select(cmpf("OGT", x, low), x, low)
+        number = arith.select(cmpf("OLT", held, high), held, high)
+        if not target.is_unsigned:
+            number = arith.select(cmpf("UNO", x, x), constant(x.type, 0.0), number)
         return _resize(_to_integer(number, target), value_type(target).width, signed=True)
+    x_or_low = arith.select(cmpf("OLT", x, low), low, x)
     inside = cmpf("OLT", x_or_low, constant(x.type, float(largest + 1)))
     number = _to_integer(arith.select(inside, x_or_low, constant(x.type, 0.0)), target)
     beyond = arith.select(cmpf("UNO", x, x), constant(number.type, 0), constant(number.type, largest))

@@ -1,7 +1,8 @@
 """Values that keep the precision they were computed in between the operations of a kernel, where that is allowed.
 
 An operation on bf16 or f16 is computed in f32 and rounded. Where the next one of the kernel takes the result, it would
-be widened at once: with `CompileOptions(excess_precision=True)` it is handed on unrounded. What is stored is rounded.
+be widened at once: with `CompileOptions(excess_precision=True)` it is handed on unrounded, and so is a product to a
+sum: one instruction computes both. What is stored is rounded.
 """
 
 from __future__ import annotations
@@ -58,3 +59,13 @@ def unrounded(operation: ir.Operation, operands: Sequence[Value], lanes: int) ->
     is_half = isinstance(operation.operands[0].type, ir.BF16Type | ir.F16Type)
     before = rounding.operands[0]
     return Value(before) if is_half and before.type == vector_of(lanes, operation.results[0].type) else None
+
+
+def fused(operation: ir.Operation) -> dict[str, ir.Attribute]:
+    """Return the attributes by which LLVM may compute a product and a sum without rounding in between."""
+    if not is_allowed() or operation.name not in _FUSED:
+        return {}
+    return {"fastmath": ir.Attribute.parse("#arith.fastmath<contract>", operation.context)}
+
+
+_FUSED = frozenset(["arith.addf", "arith.mulf", "arith.subf"])

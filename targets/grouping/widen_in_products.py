@@ -1,5 +1,7 @@
 """Let products and convolutions of integers read narrow operands as they are: the extension becomes a part of the body.
 
+Convolutions of floats read images of bytes as they are, too.
+
 Dot-product instructions multiply narrow integers and sum them in 32 bits. JAX's and PyTorch's programs write such a
 product as one of narrow operands with wide sums, or extend the operands first, which is the same number.
 """
@@ -13,13 +15,14 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.rules.convolution import CONVOLUTION
-from stablexla.lowering.support.operations import body_of, constant_of, is_tensor
+from stablexla.lowering.support.operations import body_of, constant_attribute, is_tensor
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions
 from stablexla.targets.grouping.classify import is_product
 from stablexla.targets.grouping.matchers import GENERIC, converted_in_place, made_by, users_of
 from stablexla.targets.grouping.patterns import pattern_pass
 
 EXTENSIONS = frozenset(["arith.extsi", "arith.extui"])
+TO_FLOATS = frozenset(["arith.sitofp", "arith.uitofp"])
 
 
 @pattern_pass(
@@ -64,6 +67,11 @@ def _converted(value: ir.Value, names: Container[str]) -> tuple[ir.Value, ir.Ope
     return maker.operands[0], conversion[0]
 
 
+def _is_zero(value: ir.Value) -> bool:
+    attribute = constant_attribute(value)
+    return attribute is not None and attribute.value == 0
+
+
 def _widen_image(op: ir.Operation) -> bool:
     """Let a convolution's body load elements of the image unconverted; the padding becomes a zero of their type."""
     reads = [o for o in body_of(op) if o.name == "tensor.extract"]
@@ -72,13 +80,16 @@ def _widen_image(op: ir.Operation) -> bool:
     image = reads[0].operands[0]
     reshape = made_by(image, "tensor.expand_shape")
     source = image if reshape is None else reshape.operands[0]
-    found = _converted(source, EXTENSIONS) if differ_only_in_units(source.type.shape, image.type.shape) else None
+    units = differ_only_in_units(source.type.shape, image.type.shape)
+    found = _converted(source, EXTENSIONS | TO_FLOATS) if units else None
     users = users_of(reads[0].results[0]) if found is not None else []
-    if found is None or len(users) != 1 or users[0].name not in ("arith.select", "arith.muli"):
+    if found is None or len(users) != 1 or users[0].name not in ("arith.select", "arith.muli", "arith.mulf"):
+        return False
+    if found[1].name in TO_FLOATS and found[0].type.element_type.width > 8:
         return False
     (read,), (array, conversion), (user,) = reads, found, users
     is_padded = user.name == "arith.select"
-    if is_padded and (user.operands[1] != read.results[0] or constant_of(user.operands[2]) != 0):
+    if is_padded and (user.operands[1] != read.results[0] or not _is_zero(user.operands[2])):
         return False
     with op.location, ir.InsertionPoint(op):
         array = with_dimensions(array, image.type.shape)

@@ -5,8 +5,8 @@
 // TENSOR-LABEL: func.func public @main
 
 // f32 to s8: below the lowest, above the highest, NaN, and only then a conversion that could not hold them.
-// TENSOR: arith.cmpf olt
 // TENSOR: arith.cmpf ogt
+// TENSOR: arith.cmpf olt
 // TENSOR: arith.cmpf uno
 // TENSOR: arith.fptosi %{{.*}} : f32 to i32
 // TENSOR: arith.trunci %{{.*}} : i32 to i8

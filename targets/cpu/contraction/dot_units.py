@@ -122,10 +122,11 @@ class _Blocking(Blocking):
         # A leading dimension that is no power of two: one tile's 16 lines would share few cache sets.
         self.line = depth + (LANES if product.is_tiles else 0)
         as_stored = cg.bits_of(c.a.element) == cg.bits_of(product.unit_type) and c.k.a == 1
-        whole = c.m.extent >= tile.rows and c.k.extent % (LANES * product.group) == 0
+        one_row = product.name == "bytes" and not product.offset
+        whole = c.m.extent >= tile.rows and c.k.extent % (product.group * (LANES if product.is_tiles else 1)) == 0
         # Rows a large power of two apart share few cache sets: they are packed where many columns read them.
         near = c.m.a * cg.bits_of(c.a.element) // 8 % SAME_SETS != 0 or self.columns <= FEW_COLUMNS
-        self.in_place = product.is_tiles and as_stored and whole and near
+        self.in_place = (product.is_tiles or one_row) and as_stored and whole and near
 
     @property
     def packed_rhs(self) -> list[tuple[ir.Type, int]]:
@@ -205,15 +206,15 @@ class _Item(GemmItem):
 
         def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             to = (at[0] + row, at[1] + column)
+            if b.in_place and self.c.m.extent % tile.rows:
+                more = cg.maximum(tile.rows - (size[0] - row), 0)
+                left = PackedOperand(left.buffer, cg.index(left.at) - more * self.row)
+                self.spill = cg.part_from(self.stored, more * b.width, tile.rows * b.width)
             if self.matrix_tiles is not None:
-                if b.in_place and self.c.m.extent % tile.rows:
-                    more = cg.maximum(tile.rows - (size[0] - row), 0)
-                    left = PackedOperand(left.buffer, cg.index(left.at) - more * self.row)
-                    self.spill = cg.part_from(self.stored, more * b.width, tile.rows * b.width)
                 self._matrix_tiles(self.matrix_tiles, left, right, groups)
             else:
                 prefetch_tile(self.scene, tile, frame, to)
-                spill_tile(self.scene.lanes, self._sums(left, right, groups, corrections + column), self.spill)
+                spill_tile(self.scene.lanes, self._sums(left, right, groups, corrections + column), self.stored)
             self.write_spilled(frame, to, cg.minimum(size[0] - row, tile.rows), size[1] - column, sums)
 
         macro_kernel_loops(tile, b.lanes, lhs, rhs, size, one)

@@ -108,3 +108,16 @@ def test_the_tools_have_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_no_boolean() -> None:
     with pytest.raises(sx.CompileError, match="excess_precision must be True or False, not 1"):
         sx.CompileOptions(excess_precision=1)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000])
+def test_a_product_and_a_sum_are_one_instruction(size: int) -> None:
+    """The product of these has more digits than f32: what is left after the sum is what was rounded off."""
+    x = (1 + RNG.integers(1, 1 << 20, size) * 2.0**-20).astype(np.float32)
+    made = program(lambda x, y: x * x - y, x, x * x)
+    wide = x.astype("f8") ** 2 - (x * x).astype("f8")
+    fused, each = (np.asarray(sx.compile(made, options=o)(x, x * x)) for o in (EXCESS, None))
+    np.testing.assert_array_equal(each, np.zeros(size))
+    if size > 16:
+        np.testing.assert_array_equal(fused[:16], wide[:16].astype(np.float32))
+        assert np.abs(wide[:16]).max() > 0

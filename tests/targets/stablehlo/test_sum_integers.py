@@ -142,6 +142,20 @@ def test_convolutions(window: dict[str, int], left: type, zero: int) -> None:
     p.holds(made, convolved(numbers, weights, **window), sums="f32" if groups == 8 else "i32")
 
 
+def test_depthwise_convolutions_read_bytes() -> None:
+    """Sums are of floats, and no array of them is made."""
+    p = Program()
+    x, numbers = p.dequantized(integers(np.uint8, 1, 32, 14, 14), np.array(0.05), is_constant=False)
+    w, weights = p.dequantized(integers(np.int8, 32, 1, 3, 3), RNG.random(32), (0,), is_constant=True)
+    numbers_ = sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
+    made = sx.conv_general_dilated(x, w, (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), numbers_, 32)
+    compiled = sx.compile(p.b.build(made))
+    wanted = convolved(numbers, weights, groups=32)
+    np.testing.assert_allclose(compiled.execute(p.arguments)[0], wanted, atol=2e-6 * np.abs(wanted).max())
+    (call,) = re.findall(r"call @convolution_0\(.*", compiled.ir("kernels"))
+    assert "14x32xi8>" in call or "32x14x14xi8>" in call
+
+
 def test_holes_between_elements_are_no_zero_points() -> None:
     p = Program()
     x, numbers = p.dequantized(integers(np.uint8, 1, 8, 5, 5), np.array(0.05), zero=11)
@@ -173,6 +187,35 @@ def test_pooling_and_the_same_quantization_again() -> None:
         text = compiled.ir("stablehlo")
         assert re.findall(r"-> tensor<1x\dx\dx4x(\w+)>", text[text.index("reduce_window") :])[0] == kind
         assert ("round_nearest_even" in text) == (kind == "f32")
+
+
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+@pytest.mark.parametrize(("high", "is_left_out"), [(6.0, True), (5.9885, True), (5.987, False)])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_bounds_that_bytes_have_themselves(dtype: str, high: float, is_left_out: bool, zero: int) -> None:
+    """Of 6 * 255 / 6 the nearest byte is 255, of 5.9885 as well, of 5.987 it is 254."""
+    p, factor = Program(), np.float32(255 / 6)
+    values = np.float32([*np.linspace(-2, 8, 999), 5.985, 5.9885, 5.99, np.nan, np.inf, -np.inf, -0.0])
+    x = p.given(values)
+    bounded = sx.clamp(p.b.constant(np.float32(0)), x, p.b.constant(np.float32(high)))
+    q = sx.convert_element_type(sx.round_nearest_even(bounded * factor) + float(zero), dtype)
+    compiled = sx.compile(p.b.build(q))
+    with np.errstate(invalid="ignore"):
+        wanted = np.round(np.clip(values, 0, np.float32(high)) * factor) + zero
+    info = np.iinfo(np.uint8 if dtype == "u8" else np.int8)
+    wanted = np.where(np.isnan(wanted), 0, np.clip(wanted, info.min, info.max))
+    np.testing.assert_array_equal(compiled.execute(p.arguments)[0], wanted)
+    assert ("clamp" in compiled.ir("stablehlo")) != (is_left_out and zero == 0 and dtype == "u8")
+
+
+def test_a_relu_that_others_read() -> None:
+    p = Program()
+    x = p.given(np.linspace(-1, 1, 50, dtype=np.float32))
+    y = sx.max(x, p.b.constant(np.float32(0)))
+    made = sx.tuple([sx.convert_element_type(sx.round_nearest_even(y * 200.0), "u8"), y])
+    q, y = sx.compile(p.b.build(made)).execute(p.arguments)
+    np.testing.assert_array_equal(y, np.maximum(p.arguments[0], 0))
+    np.testing.assert_array_equal(q, np.round(np.maximum(p.arguments[0], 0) * np.float32(200)))
 
 
 def not_matched(build: Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -10,9 +11,14 @@ import ml_dtypes  # noqa: F401  (numpy then knows the names of the small floats)
 import numpy as np
 
 from stablexla.dialects import hlo
+from stablexla.dialects.constants import read_constant
 from stablexla.dialects.dynamic_sizes import extents_of
 from stablexla.dialects.element_types import BY_MLIR, ElementType
 from stablexla.dialects.quantized_types import QuantizedType
+from stablexla.lowering.support.operations import defining
+
+_SMALL = 1 << 16
+"""Elements of a constant of bytes that is converted once, when the program is compiled."""
 
 
 def dequantize(value: Any, quantized: QuantizedType) -> Any:
@@ -47,7 +53,12 @@ def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
 
 
 def convert(value: Any, element: str) -> Any:
-    """Convert a value to another element type."""
+    """Convert a value to another element type; a small constant at once."""
+    maker = defining(value)
+    if element == "f32" and maker is not None and maker.name == "stablehlo.constant":
+        stored = BY_MLIR[str(value.type.element_type)]
+        if prod(value.type.shape) <= _SMALL and stored.is_integer and stored.bits == 8:
+            return hlo.array(np.array(read_constant(maker, stored, tuple(value.type.shape)), np.float32))
     return hlo.convert(value, ir.Type.parse(element))
 
 

@@ -21,7 +21,7 @@ from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.quantized_types import QuantizedType
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import defining, only_user
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.quantized.products import EXACT, Factor, factors, integer_sum
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -205,39 +205,100 @@ def _numbers_of(value: Any, given: _Dequantized, type_: Any) -> Any:
     return given.scales[0].times(made)
 
 
-# --- quantization of what was dequantized -----------------------------------------------------------------------------
+# --- quantization -----------------------------------------------------------------------------------------------------
 
 
-def _requantized(op: Any) -> Any:
-    """Return the bytes that a program dequantizes and quantizes again by the same scale and zero point."""
-    storage, value = str(op.results[0].type.element_type), op.operands[0]
-    if storage not in _BOUNDS or str(value.type.element_type) != "f32":
-        return None
-    if (clamp := _made_by(value, "clamp")) is not None:
-        if [_splat(clamp.operands[n]) for n in (0, 2)] != list(map(float, _BOUNDS[storage])):
+@dataclass(frozen=True)
+class _Quantization:
+    """How a program makes bytes of an array: round(x * factor) + zero point, within the bounds of the type.
+
+    Attributes:
+        scaled: the operation that multiplies the array by a number, or divides it.
+        number: the number.
+        alone: whether nothing else reads what is computed on the way.
+    """
+
+    storage: str
+    scaled: Any
+    number: float
+    zero_point: int
+    alone: bool
+
+    @property
+    def factor(self) -> float:
+        return self.number if self.scaled.name == "stablehlo.multiply" else 1 / self.number
+
+    @staticmethod
+    def by(op: Any) -> _Quantization | None:
+        """Match the conversion to bytes."""
+        storage, value, zero_point = str(op.results[0].type.element_type), op.operands[0], 0
+        if storage not in _BOUNDS or str(value.type.element_type) != "f32":
             return None
-        value = clamp.operands[1]
-    zero_point: int | None = 0
-    if (added := _made_by(value, "add")) is not None:
-        zero_point, value = _zero_point(added.operands[1]), added.operands[0]
-    rounded = _made_by(value, "round_nearest_even")
-    scaled = rounded and _made_by(rounded.operands[0], "multiply", "divide")
-    if not scaled:
+        alone = only_user(value) is not None
+        if (clamp := _made_by(value, "clamp")) is not None:
+            if [_splat(clamp.operands[n]) for n in (0, 2)] != list(map(float, _BOUNDS[storage])):
+                return None
+            value = clamp.operands[1]
+            alone = alone and only_user(value) is not None
+        if (added := _made_by(value, "add")) is not None:
+            found, value = _zero_point(added.operands[1]), added.operands[0]
+            if found is None:
+                return None
+            zero_point, alone = found, alone and only_user(value) is not None
+        rounded = _made_by(value, "round_nearest_even")
+        scaled = rounded and _made_by(rounded.operands[0], "multiply", "divide")
+        number = scaled and _splat(scaled.operands[1])
+        if not number or not 0 < number < np.inf:
+            return None
+        alone = alone and only_user(rounded.operands[0]) is not None
+        return _Quantization(storage, scaled, number, zero_point, alone)
+
+    def of(self, number: float) -> float:
+        """Return the integer of a number, computed as the program does, before it is held within the type's bounds."""
+        x, y = np.float32(number), np.float32(self.number)
+        with np.errstate(over="ignore"):
+            made = np.rint(x * y if self.scaled.name == "stablehlo.multiply" else x / y)
+        return float(made) + self.zero_point
+
+    def reaches(self, number: float | None, side: int) -> bool:
+        """Whether the integer of a bound, the lower one or the upper one, is that of the type or beyond."""
+        if number is None:
+            return False
+        bound = _BOUNDS[self.storage][side]
+        return self.of(number) <= bound if side == 0 else self.of(number) >= bound
+
+
+def _quantized(op: Any) -> Any:
+    """Return the bytes that a program dequantizes and quantizes again by the same scale and zero point.
+
+    Where they are others, what bounds their numbers to no less than the bytes are is left out: a relu, say.
+    """
+    made = _Quantization.by(op)
+    if made is None:
         return None
-    number, given = _splat(scaled.operands[1]), _dequantized(scaled.operands[0])
-    if not number or given is None or (given.type.storage, given.zero_point) != (storage, zero_point):
-        return None
-    factor = number if scaled.name == "stablehlo.multiply" else 1 / number
-    scale = given.scales[0]
-    if len(given.scales) > 1 or scale.dims or scale.numbers is None or abs(float(scale.numbers) * factor - 1) > _SAME:
-        return None
-    with op.location, ir.InsertionPoint(op):
-        return given.integers()
+    given = _dequantized(made.scaled.operands[0])
+    if given is not None and (given.type.storage, given.zero_point) == (made.storage, made.zero_point):
+        scale = given.scales[0]
+        number = float(scale.numbers) if scale.numbers is not None and not scale.dims else np.nan
+        if len(given.scales) == 1 and abs(number * made.factor - 1) < _SAME:
+            with op.location, ir.InsertionPoint(op):
+                return given.integers()
+    while made.alone and (bound := _made_by(made.scaled.operands[0], *_SIDES)) is not None:
+        value, *sides = _SIDES[bound.name.removeprefix("stablehlo.")]
+        if not all(side is None or made.reaches(_splat(bound.operands[side]), n) for n, side in enumerate(sides)):
+            break
+        made.scaled.operands[0] = bound.operands[value]
+        _erase_unread(bound)
+    return None
+
+
+_SIDES = {"maximum": (0, 1, None), "minimum": (0, None, 1), "clamp": (1, 0, 2)}
+"""Operations that bound numbers: the operands that are bounded, the lower bound and the upper one."""
 
 
 _REWRITES: dict[str, Callable[[Any], Any]] = {
     "stablehlo.reduce_window": _largest,
-    "stablehlo.convert": _requantized,
+    "stablehlo.convert": _quantized,
     **dict.fromkeys(EXACT, _product),
 }
 

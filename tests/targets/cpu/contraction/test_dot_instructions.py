@@ -129,6 +129,29 @@ def test_tiles_read_lhs_where_it_lies(
     assert plans[-1].in_place == taken
 
 
+@pytest.mark.parametrize("kind", ["bytes", "signed bytes", "pairs"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "fits"),
+    [
+        (30, 40, 36, True),
+        (31, 40, 36, True),  # with a rest of rows
+        (35, 67, 400, True),
+        (17, 300, 400, True),
+        (30, 40, 35, False),  # with a rest of k
+        (30, 160, 2048, False),  # of rows that share cache sets, with many columns
+    ],
+)
+def test_bytes_are_read_where_they_lie(
+    kind: str, m: int, n: int, k: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signed ones are changed first, and pairs are of 16 bits: both are packed."""
+    plans, plan = [], dot_units._plan
+    monkeypatch.setattr(dot_units, "_plan", lambda *given: plans.append(plan(*given)) or plans[-1])
+    check(kind, "mk,kn->mn", m, n, k, replace(target_for(kind), num_threads=1))
+    check(kind, "mk,kn->mn", m, n, k, target_for(kind, **SMALL))
+    assert plans[0].in_place == (fits and kind == "bytes")
+
+
 @pytest.mark.parametrize("kind", ["pairs", "tiles bf16"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_orders(kind: str, order: str) -> None:

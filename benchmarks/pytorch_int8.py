@@ -1,0 +1,89 @@
+"""Networks of `benchmarks.pytorch` in bytes: quantized by PyTorch's tool, and by ONNX Runtime's for others.
+
+Both quantize activations by tensor, to unsigned bytes, and weights by output channel, to signed ones, by two batches of
+random numbers. ONNX Runtime and OpenVINO are given the graph that ONNX Runtime's tool makes, of QuantizeLinear and
+DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+MARK = ", int8"
+"""What the names of such models end in."""
+PACKAGES = {"onnxruntime": ("onnxruntime", "onnx"), "openvino": ("onnxruntime", "onnx", "openvino")}
+BATCHES = 2
+Call = Callable[[], torch.Tensor]
+
+
+def quantized(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
+    """Quantize a module by `torchao.quantization.pt2e`, for processors of x86."""
+    steps = import_module("torchao.quantization.pt2e.quantize_pt2e")
+    x86 = import_module("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepared = steps.prepare_pt2e(torch.export.export(module, inputs, strict=True).module(), quantizer)
+        for given in _samples(inputs):
+            prepared(*given)
+        made: nn.Module = steps.convert_pt2e(prepared)
+    return made
+
+
+def _samples(inputs: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return what ranges are observed on: the inputs themselves are among it."""
+    return [inputs, *([x.flip(0).roll(7, -1) for x in inputs] for _ in range(BATCHES - 1))]
+
+
+def onnx_file(module: nn.Module, inputs: tuple[Any, ...], folder: Path) -> Path:
+    """Quantize a module by ONNX Runtime's tool; return the file."""
+    tool = import_module("onnxruntime.quantization")
+    prepare = import_module("onnxruntime.quantization.shape_inference").quant_pre_process
+    names = [f"x{number}" for number in range(len(inputs))]
+    plain, known, made = (folder / f"{name}.onnx" for name in ("plain", "known", "quantized"))
+    torch.onnx.export(module, inputs, plain, dynamo=False, opset_version=17, input_names=names)
+    prepare(plain, known, skip_symbolic_shape=True)
+    batches = iter([{n: x.numpy() for n, x in zip(names, given, strict=True)} for given in _samples(inputs)])
+
+    class Reader(tool.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def get_next(self) -> Any:
+            return next(batches, None)
+
+    tool.quantize_static(
+        known, made, Reader(), quant_format=tool.QuantFormat.QDQ, per_channel=True,
+        activation_type=tool.QuantType.QUInt8, weight_type=tool.QuantType.QInt8,
+    )  # fmt: skip
+    return made
+
+
+def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    with TemporaryDirectory() as folder:
+        file = onnx_file(module, inputs, Path(folder))
+        session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: torch.from_numpy(session.run(None, given)[0])
+
+
+def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
+    vino = import_module("openvino")
+    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+    with TemporaryDirectory() as folder:
+        made = vino.compile_model(vino.Core().read_model(onnx_file(module, inputs, Path(folder))), "CPU", options)
+    given: Sequence[Any] = [value.numpy() for value in inputs]
+    return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
+
+
+ENGINES = {"onnxruntime": onnxruntime, "openvino": openvino}
+"""Engines that quantize the module themselves; the others take what PyTorch's tool made of it."""
