@@ -102,11 +102,11 @@ def _words(batch: int = 1, length: int = 128) -> torch.Tensor:
 
 
 @model("bert-base", "transformers")
-def _bert() -> Made:
+def _bert(pools: bool = True) -> Made:
     from transformers import BertConfig, BertModel
 
     plain = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return calling(BertModel(plain), _first), (_words(),)
+    return calling(BertModel(plain, add_pooling_layer=pools), _first), (_words(),)
 
 
 @model("bert-base, 37 tokens", "transformers")
@@ -273,5 +273,10 @@ def _in_int8(name: str) -> None:
     MODELS[f"{name}, int8"] = (make, (*needs, "torchao"))
 
 
-for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v2", "bert-base"):
+for _name in ("resnet18", "resnet50", "resnet50, batch 8", "mobilenet_v2"):
     _in_int8(_name)
+
+
+@model("bert-base, int8", "transformers", "torchao")
+def _bert_in_int8() -> Made:
+    return _bert(pools=False)  # torchao's quantizer fails on a layer whose results nobody reads

@@ -82,7 +82,9 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     packed_once = c.b.number in c.kernel.lasting and not product.offset
     shared = few and (row_blocks > 1 or packed_once)
     own = min(max(1, target.group_bytes // (depth * size * width)), math.ceil(columns / width))
-    return _Blocking(c, product, tile, lanes, step, (depth, rows, columns, 8 if shared else own), shared=shared)
+    blocks = (depth, rows, columns, 8 if shared else own)
+    is_far = packed_once and n * c.k.extent * cg.bits_of(product.unit_type) // 8 > target.l2_bytes // 4
+    return _Blocking(c, product, tile, lanes, step, blocks, shared=shared, prefetches=shared and is_far)
 
 
 def _tile(m: int, n: int, lanes: int, registers: int, multiple: int) -> RegisterTile:
@@ -100,6 +102,8 @@ class _Blocking(Blocking):
         line: groups from one packed row of lhs to the next.
         in_place: whether tiles read lhs where it lies: rows that are contiguous along k. A last tile of fewer rows is
             computed with those before them.
+        prefetches: whether each panel of rhs is prefetched while the one before is read for all rows: what is packed
+            once, for many calls, is no longer in L2 when it is called again.
     """
 
     unroll = True
@@ -115,7 +119,9 @@ class _Blocking(Blocking):
         blocks: tuple[int, int, int, int],
         *,
         shared: bool,
+        prefetches: bool,
     ) -> None:
+        self.prefetches = prefetches
         depth, *others = blocks
         super().__init__(c, tile, lanes, depth * product.group, *others, shared=shared)
         self.product, self.step = product, step
@@ -247,8 +253,11 @@ class _Item(GemmItem):
         inits = [self.scene.zero] * tile.vectors
         if product.offset:
             inits = [cg.load(self.buffers[1], corrections + v * lanes, lanes) for v in range(tile.vectors)]
+        soon, ahead = right.ahead
         with cg.loop(0, groups, b.step, inits * tile.rows) as k:
             values = list(k.args)
+            if b.prefetches:
+                cg.prefetch(right.buffer, k.iv * (cg.index(ahead) * group) + soon, locality=2)
             for u in range(b.step):
                 g = k.iv + u
 
