@@ -85,5 +85,7 @@ def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
     return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
 
 
+FARTHEST = 0.3
+"""Distance from results in f32, of the largest, that other tools' quantization may have: it is of more products."""
 ENGINES = {"onnxruntime": onnxruntime, "openvino": openvino}
 """Engines that quantize the module themselves; the others take what PyTorch's tool made of it."""

@@ -22,6 +22,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/pytorch_models",
         "docs/pytorch_models_bf16",
         "docs/pytorch_models_frozen",
+        "docs/pytorch_models_int8",
         "docs/tensorflow",
         "docs/interop_formats",
         "docs/shapes",

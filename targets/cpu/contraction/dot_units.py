@@ -82,9 +82,9 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     packed_once = c.b.number in c.kernel.lasting and not product.offset
     shared = few and (row_blocks > 1 or packed_once)
     own = min(max(1, target.group_bytes // (depth * size * width)), math.ceil(columns / width))
-    blocks = (depth, rows, columns, 8 if shared else own)
+    sizes = (depth, rows, columns, 8 if shared else own)
     is_far = packed_once and n * c.k.extent * cg.bits_of(product.unit_type) // 8 > target.l2_bytes // 4
-    return _Blocking(c, product, tile, lanes, step, blocks, shared=shared, prefetches=shared and is_far)
+    return _Blocking(c, product, tile, lanes, step, sizes, shared=shared, prefetches=shared and is_far)
 
 
 def _tile(m: int, n: int, lanes: int, registers: int, multiple: int) -> RegisterTile:
