@@ -109,7 +109,7 @@ def _holds(comparison: ir.Operation, choice: ir.Operation, is_bound: bool, round
         return False
     number = ir.FloatAttr(other.get_splat_value()).value
     if is_bound:
-        return bool(number == int(number))
+        return bool(number % 1 == 0)
     is_nan = list(comparison.operands) == [rounded, rounded] and comparison.attributes["predicate"].value == _UNORDERED
     return bool(is_nan and number == 0)
 

@@ -401,7 +401,7 @@ class BlockGrouping:
         return in_place and not self._outside_path(home.members, one, home)
 
     def _is_of_epilogue(self, one: Group, home: Group) -> bool:
-        """Whether a group makes numbers of bytes, or of halves, for nobody but the epilogue of a product."""
+        """Whether a group is of cheap operations that only the epilogue of a product reads, element by element."""
         if not _is_cheap(one):
             return False
         inside = {*one.members, *home.members}
@@ -449,7 +449,7 @@ def _makers(op: ir.Operation) -> list[ir.Operation | None]:
 def _preference(group: Group) -> tuple[bool, bool, int]:
     """Sort key of producer groups: row groups first, as they can absorb element-wise operations; then the latest.
 
-    What makes numbers of bytes is last: the group of a product may have it.
+    Those of cheap operations are last: the group of a product can absorb them.
     """
     return bool(group.rows), not _is_cheap(group), group.number
 

@@ -40,8 +40,8 @@ class CompileOptions:
             is as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
         flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
         excess_precision: lets a kernel hand a value on to its next operation unrounded, in f32 in place of bf16 or
-            f16, as XLA's `xla_allow_excess_precision` does. Results are quicker, nearer to exact ones, and depend on
-            what is fused.
+            f16, as XLA's `xla_allow_excess_precision` does, and a product to a sum, by fused multiply-adds. Results
+            are quicker, nearer to exact ones, and depend on what is fused.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
         target_cpu: an older processor that the code runs on too, "x86-64", "x86-64-v2", "x86-64-v3" or "x86-64-v4" for
             all that have the features of that level, "armv8-a", "neoverse-n1" or "neoverse-v1" on AArch64; None is

@@ -104,9 +104,9 @@ class ConstantFolding:
 
 
 def _is_dequantized(known: list[torch.Tensor], results: Any) -> bool:
-    """Whether bytes became numbers of more: products read them as bytes."""
-    is_of_bytes = any(each.element_size() == 1 and each.dtype is not torch.bool for each in known)
-    return is_of_bytes and any(each.element_size() > 1 for each in results)
+    """Whether bytes became floats: products read them as bytes."""
+    is_of_bytes = any(each.dtype in (torch.int8, torch.uint8) for each in known)
+    return is_of_bytes and any(each.is_floating_point() for each in results)
 
 
 def _nth(build: Callable[[], Any], number: int) -> XlaOp:

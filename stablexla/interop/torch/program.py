@@ -161,8 +161,8 @@ def from_exported(
         program: for inference or in training mode.
         options: how to compile.
         freeze: whether parameters and buffers that the program does not change are constants of the compiled program.
-        exact: whether a frozen program rounds halves wherever PyTorch's types ask for it, and keeps denormal numbers;
-            otherwise `CompileOptions.excess_precision` and `flush_denormals` are on.
+        exact: whether a frozen program rounds halves wherever PyTorch's types ask for it, and products before sums,
+            and keeps denormal numbers; otherwise `CompileOptions.excess_precision` and `flush_denormals` are on.
 
     Raises:
         UnsupportedError: an operator that there is no rule for.

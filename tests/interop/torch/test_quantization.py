@@ -15,7 +15,7 @@ import torch.ao.quantization.fx._decomposed  # registers the operators
 from torch import nn
 
 import stablexla as sx
-from tests.interop.torch.running import agrees
+from tests.interop.torch.running import agrees, compiled
 
 quantized = torch.ops.quantized_decomposed
 BOUNDS = {torch.uint8: (0, 255), torch.int8: (-128, 127), torch.int16: (-(2**15), 2**15 - 1), torch.int32: (-99, 99)}
@@ -53,7 +53,22 @@ def test_by_tensor_with_parameters_that_are_tensors(type_: torch.dtype) -> None:
     agrees(function, numbers(50), scale, zero_point, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_bounds_that_are_tensors() -> None:
+    bounds = [torch.tensor(n) for n in (0.5, 3, -100, 100)]
+
+    def function(x: torch.Tensor, *bounds: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = quantized.quantize_per_tensor.tensor2(x, *bounds, torch.int8)
+        return q
+
+    agrees(function, numbers(50), *bounds, rtol=0, atol=0)
+
+
+def test_zero_points_that_are_no_integers() -> None:
+    q, scales, zeros = torch.randint(-9, 9, (4, 5), dtype=torch.int8), torch.rand(5), torch.rand(5)
+    agrees(lambda *x: quantized.dequantize_per_channel(*x, -1, -128, 127, torch.int8), q, scales, zeros)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
 def test_by_channel(axis: int, dtype: torch.dtype) -> None:
     low, high = BOUNDS[dtype]
@@ -162,3 +177,22 @@ def test_rows_of_bytes() -> None:
         torch.testing.assert_close(program(x), layers(x), rtol=0.02, atol=0.02)
     calls = re.findall(r"call @contraction.*-> tensor<300x64x(\w+)>", program.executable.ir("kernels"))
     assert calls == ["i8", "i8", "f32"]
+
+
+def test_products_of_bytes_of_different_signs() -> None:
+    x, w = torch.randint(0, 256, (40, 64), dtype=torch.uint8), torch.randint(-128, 128, (64, 24), dtype=torch.int8)
+    agrees(lambda x, w: x.int() @ w.int(), x, w)
+    (made,) = compiled(torch._int_mm, x, w)
+    torch.testing.assert_close(made, x.int() @ w.int())
+
+
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+def test_models_that_torchao_quantized(config: str) -> None:
+    torchao = pytest.importorskip("torchao.quantization")
+    torch.manual_seed(5)
+    model, x = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 32)).eval(), torch.randn(20, 64)
+    torchao.quantize_(model, getattr(torchao, config)())
+    program = sx.interop.torch.from_exported(torch.export.export(model, (x,), strict=False), freeze=True)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)
+    assert sums(program) == (["i32", "i32"] if "Dynamic" in config else ["f32", "f32"])

@@ -218,6 +218,58 @@ def test_a_relu_that_others_read() -> None:
     np.testing.assert_array_equal(q, np.round(np.maximum(p.arguments[0], 0) * np.float32(200)))
 
 
+@pytest.mark.parametrize("zero", [-5, 256, 300])
+def test_padding_with_a_zero_point_that_is_no_byte(zero: int) -> None:
+    p = Program()
+    x, numbers = p.dequantized(integers(np.uint8, 1, 4, 5, 5), np.array(0.5), zero=zero)
+    w, weights = p.dequantized(integers(np.int8, 4, 4, 3, 3), np.array(0.25))
+    numbers_ = sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
+    p.holds(sx.conv_general_dilated(x, w, (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), numbers_), convolved(numbers, weights))
+
+
+def test_a_matrix_times_its_own_transpose() -> None:
+    """Both operands are made from one array of numbers, which nobody reads any more."""
+    p = Program()
+    x, numbers = p.dequantized(integers(np.int8, 20, 12), np.array(0.5), zero=3)
+    p.holds(sx.dot(sx.transpose(x, (1, 0)), x), numbers.T @ numbers)
+
+
+@pytest.mark.parametrize(
+    ("scale", "inverse", "zero", "is_same"),
+    [(0.5, 2.0, 3, True), (0.50004, 2.0, 3, True), (0.5002, 2.0, 3, False), (1.00009, 1.0, 16000, False),
+     (1e38, 1e-38, 3, False)],
+)  # fmt: skip
+def test_the_same_quantization_again(scale: float, inverse: float, zero: int, is_same: bool) -> None:
+    p, q = Program(), integers(np.int8, 300)
+    z = sx.broadcast(p.b.constant(np.float32(zero)), (300,))  # one constant, which both read
+    made = sx.round_nearest_even((f32(p.given(q)) - z) * np.float32(scale) * np.float32(inverse)) + z
+    compiled = sx.compile(p.b.build(sx.convert_element_type(made, "s8")))
+    with np.errstate(over="ignore"):
+        wanted = np.round((q - np.float32(zero)) * np.float32(scale) * np.float32(inverse)) + np.float32(zero)
+    np.testing.assert_array_equal(compiled.execute(p.arguments)[0], np.clip(wanted, -128, 127))
+    assert ("round_nearest_even" in compiled.ir("stablehlo")) != is_same
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_no_elements(is_constant: bool) -> None:
+    p = Program()
+    x, _ = p.dequantized(integers(np.int8, 0, 8), np.zeros(0), (0,), is_constant=is_constant)
+    w, _ = p.dequantized(integers(np.int8, 8, 3), np.array(0.5))
+    assert sx.compile(p.b.build(sx.dot(x, w))).execute(p.arguments)[0].shape == (0, 3)
+
+
+def test_constants_on_the_left() -> None:
+    p, q, w = Program(), integers(np.uint8, 9, 16), integers(np.int8, 16, 8)
+    half = sx.broadcast(p.b.constant(np.float32(0.5)), (9, 16))
+    product = sx.dot(sx.mul(half, f32(p.given(q))), f32(p.given(w)) * 0.25)
+    zero = sx.broadcast(p.b.constant(np.float32(0)), (9, 8))
+    made = sx.round_nearest_even(sx.mul(zero + 0.125, sx.max(zero, product)))
+    compiled = sx.compile(p.b.build(sx.convert_element_type(made, "u8")))
+    wanted = np.clip(np.round(np.maximum((q * 0.5) @ (w * 0.25), 0) * 0.125), 0, 255)
+    np.testing.assert_array_equal(compiled.execute(p.arguments)[0], wanted)
+    assert "9x8xi32>" in compiled.ir("stablehlo")
+
+
 def not_matched(build: Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]) -> None:
     """Hold a program that has to stay in f32 against XLA."""
     p = Program()
@@ -247,8 +299,9 @@ def test_scales_within_a_sum() -> None:
     not_matched(lambda q, w: sx.dot(f32(q) * sx.broadcast_in_dim(f32(w[:, 0]), (12, 16), (1,)), f32(w) * 0.2))
 
 
-def test_a_scale_that_is_not_finite() -> None:
-    not_matched(lambda q, w: sx.dot(f32(q) * float("inf"), f32(w) * 0.2))
+@pytest.mark.parametrize("scale", [float("inf"), 1e30, 1e-30])
+def test_scales_that_are_not_ordinary(scale: float) -> None:
+    not_matched(lambda q, w: sx.dot(f32(q) * scale, f32(w) * 0.2))
 
 
 def test_zero_points_that_are_no_integers() -> None:

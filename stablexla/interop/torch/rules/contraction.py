@@ -75,6 +75,8 @@ def vdot(call: Call, x: XlaOp, y: XlaOp) -> XlaOp:
 
 @aten("aten._int_mm.default")
 def int_mm(call: Call, x: XlaOp, y: XlaOp) -> XlaOp:
+    if x.element_type != y.element_type:  # bytes of different signs, which are multiplied as such
+        x, y = convert(x, "s32"), convert(y, "s32")
     return sx.dot_general(x, y, sx.DotDimensionNumbers((1,), (0,)), preferred_element_type="s32")
 
 

@@ -52,7 +52,7 @@ def quantize_per_channel(
     call: Call, x: sx.XlaOp, scales: sx.XlaOp, zero_points: sx.XlaOp, axis: int, low: int, high: int, dtype: torch.dtype
 ) -> sx.XlaOp:
     """The same with scales and zero points [C] along a dimension of x."""
-    return _quantized(x, sx.div(1.0, scales), zero_points, low, high, dtype, (axis,))
+    return _quantized(x, sx.div(1.0, scales), zero_points, low, high, dtype, (axis % x.shape.rank,))
 
 
 def _quantized(
@@ -68,7 +68,8 @@ def _quantized(
     if not _is_zero(zero_point):
         made = sx.add(made, _along(made, zero_point, axis))
     type_ = xla_type(dtype)
-    if (low, high) != (lowest(type_), highest(type_)):  # these the conversion keeps to
+    are_known = not isinstance(low, sx.XlaOp) and not isinstance(high, sx.XlaOp)
+    if not are_known or (low, high) != (lowest(type_), highest(type_)):  # these the conversion keeps to
         made = sx.clamp(_along(made, low), made, _along(made, high))
     return sx.convert_element_type(made, type_)
 
@@ -91,11 +92,13 @@ def dequantize_per_channel(
     dtype: torch.dtype, *, out_dtype: torch.dtype | None,
 ) -> sx.XlaOp:  # fmt: skip
     """The same with scales and zero points [C] along a dimension of x; the difference is one of integers."""
+    along = (axis % x.shape.rank,)
     if zero_points is not None and not _is_zero(zero_points):
-        x = convert(x, "s64" if x.element_type.bits > 16 else "s32")
-        x = sx.sub(x, _along(x, zero_points, (axis,)))
+        integers = "s64" if x.element_type.bits > 16 else "s32"
+        x = convert(x, zero_points.element_type if zero_points.element_type.is_float else integers)
+        x = sx.sub(x, _along(x, zero_points, along))
     made = convert(x, scales.element_type)
-    return sx.mul(made, _along(made, scales, (axis,)))
+    return sx.mul(made, _along(made, scales, along))
 
 
 @aten(*_names("choose_qparams", ["tensor"]))

@@ -29,7 +29,9 @@ from stablexla.targets.stablehlo.inlining import operations_of
 _BOUNDS = {"i8": (-128, 127), "ui8": (0, 255)}
 _WIDER = ("i16", "i32")
 _MOST_OF_ZERO_POINT = 1 << 14  # of differences that 16 bits hold
-_SAME = 1e-4  # by so much scales may differ: (q - zero point) * scale / scale' rounds to the integer that it was
+_SAME = 1e-4  # by so much scales may differ: 255 * scale / scale' rounds to the integer that it was
+# Within these the product of an integer or a sum with one of two scales stays within the numbers of f32.
+_SCALES = (1e-28, 1e28)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class _Scales:
     """Factors of an array's elements.
 
     Attributes:
-        dims: dimensions of the array, along which they differ.
+        dims: dimensions of the array by which they are indexed.
         numbers: for each place along these dimensions, if they are known.
         value: an array of them, if they are not; its other dimensions have one place.
     """
@@ -88,7 +90,7 @@ class _Dequantized:
 
 @module_pass(
     "stablexla-sum-integers",
-    "computes with bytes where a program dequantises them: products, convolutions and pooling by the largest",
+    "computes with bytes where a program dequantises them: products, convolutions and max pooling",
     side="stablehlo",
     acts_on=lambda held: held.has("stablehlo.convert") and held.has("stablehlo.multiply"),
 )
@@ -104,12 +106,15 @@ def sum_integers(module: ir.Module) -> None:
 
 def _erase_unread(op: Any) -> None:
     """Erase an operation that nobody reads, and what only it has read."""
-    if op.name == "func.func" or any(len(list(result.uses)) for result in op.results):
-        return
-    makers = {maker: None for value in op.operands if (maker := defining(value)) is not None}
-    erase(op)
-    for maker in makers:
-        _erase_unread(maker)
+    pending = [op]
+    while pending:
+        op = pending.pop()
+        if op.name == "func.func" or any(len(list(result.uses)) for result in op.results):
+            continue
+        pending = [each for each in pending if each != op]
+        makers = {maker: None for value in op.operands if (maker := defining(value)) is not None}
+        erase(op)
+        pending += makers
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -155,12 +160,12 @@ def _merged(scales: Iterable[_Scales]) -> list[_Scales]:
     return made
 
 
-# --- the largest ------------------------------------------------------------------------------------------------------
+# --- max pooling ------------------------------------------------------------------------------------------------------
 
 
-def _largest(op: Any) -> Any:
-    """Emit the pooling by the largest of dequantized bytes, whose order is that of the bytes."""
-    if len(op.operands) != 2 or not _is_maximum(op) or not _meets_elements(op):
+def _max_pool(op: Any) -> Any:
+    """Emit max pooling of dequantized bytes, whose order is that of the bytes."""
+    if len(op.operands) != 2 or not _takes_maxima(op) or not _every_window_has_an_element(op):
         return None
     given, start = _dequantized(op.operands[0]), _splat(op.operands[1])
     if given is None or start is None or start != -np.inf or len(given.scales) != 1:
@@ -178,14 +183,15 @@ def _largest(op: Any) -> Any:
         return _numbers_of(made.results[0], given, op.results[0].type)
 
 
-def _is_maximum(op: Any) -> bool:
-    body = [inner.operation for inner in op.regions[0].blocks[0].operations]
-    names = [inner.name.removeprefix("stablehlo.") for inner in body]
-    return names == ["maximum", "return"] and set(body[0].operands) == set(op.regions[0].blocks[0].arguments)
+def _takes_maxima(op: Any) -> bool:
+    largest, *rest = [inner.operation for inner in op.regions[0].blocks[0].operations]
+    if largest.name != "stablehlo.maximum" or len(rest) != 1 or list(rest[0].operands) != list(largest.results):
+        return False
+    return set(largest.operands) == set(op.regions[0].blocks[0].arguments)
 
 
-def _meets_elements(op: Any) -> bool:
-    """Whether no window lies in the padding as a whole."""
+def _every_window_has_an_element(op: Any) -> bool:
+    """Whether every window has an element of the array: none lies in the padding as a whole."""
     window, shape = integers(op.attributes["window_dimensions"]), op.operands[0].type.shape
     strides, base, dilated = (
         integers(op.attributes[name]) if name in op.attributes else (1,) * len(window)
@@ -214,12 +220,14 @@ class _Quantization:
 
     Attributes:
         scaled: the operation that multiplies the array by a number, or divides it.
+        side: which of its operands the array is.
         number: the number.
         alone: whether nothing else reads what is computed on the way.
     """
 
     storage: str
     scaled: Any
+    side: int
     number: float
     zero_point: int
     alone: bool
@@ -241,17 +249,21 @@ class _Quantization:
             value = clamp.operands[1]
             alone = alone and only_user(value) is not None
         if (added := _made_by(value, "add")) is not None:
-            found, value = _zero_point(added.operands[1]), added.operands[0]
+            at = _known_side(added)
+            found, value = _zero_point(added.operands[at]), added.operands[1 - at]
             if found is None:
                 return None
             zero_point, alone = found, alone and only_user(value) is not None
         rounded = _made_by(value, "round_nearest_even")
         scaled = rounded and _made_by(rounded.operands[0], "multiply", "divide")
-        number = scaled and _splat(scaled.operands[1])
-        if not number or not 0 < number < np.inf:
+        if not scaled:
+            return None
+        side = 1 if scaled.name == "stablehlo.divide" else _known_side(scaled)
+        number = _splat(scaled.operands[side])
+        if number is None or not _SCALES[0] <= number <= _SCALES[1]:
             return None
         alone = alone and only_user(rounded.operands[0]) is not None
-        return _Quantization(storage, scaled, number, zero_point, alone)
+        return _Quantization(storage, scaled, 1 - side, number, zero_point, alone)
 
     def of(self, number: float) -> float:
         """Return the integer of a number, computed as the program does, before it is held within the type's bounds."""
@@ -276,28 +288,34 @@ def _quantized(op: Any) -> Any:
     made = _Quantization.by(op)
     if made is None:
         return None
-    given = _dequantized(made.scaled.operands[0])
+    given = _dequantized(made.scaled.operands[made.side])
     if given is not None and (given.type.storage, given.zero_point) == (made.storage, made.zero_point):
         scale = given.scales[0]
         number = float(scale.numbers) if scale.numbers is not None and not scale.dims else np.nan
-        if len(given.scales) == 1 and abs(number * made.factor - 1) < _SAME:
+        low, high = _BOUNDS[made.storage]
+        is_near = low <= made.zero_point <= high and abs(number * made.factor - 1) < _SAME
+        if len(given.scales) == 1 and is_near:
             with op.location, ir.InsertionPoint(op):
                 return given.integers()
-    while made.alone and (bound := _made_by(made.scaled.operands[0], *_SIDES)) is not None:
-        value, *sides = _SIDES[bound.name.removeprefix("stablehlo.")]
+    while made.alone and (bound := _made_by(made.scaled.operands[made.side], *_SIDES)) is not None:
+        value, *sides = _SIDES[bound.name.removeprefix("stablehlo.")](_known_side(bound))
         if not all(side is None or made.reaches(_splat(bound.operands[side]), n) for n, side in enumerate(sides)):
             break
-        made.scaled.operands[0] = bound.operands[value]
+        made.scaled.operands[made.side] = bound.operands[value]
         _erase_unread(bound)
     return None
 
 
-_SIDES = {"maximum": (0, 1, None), "minimum": (0, None, 1), "clamp": (1, 0, 2)}
+_SIDES: dict[str, Callable[[int], tuple[int, int | None, int | None]]] = {
+    "maximum": lambda known: (1 - known, known, None),
+    "minimum": lambda known: (1 - known, None, known),
+    "clamp": lambda _: (1, 0, 2),
+}
 """Operations that bound numbers: the operands that are bounded, the lower bound and the upper one."""
 
 
 _REWRITES: dict[str, Callable[[Any], Any]] = {
-    "stablehlo.reduce_window": _largest,
+    "stablehlo.reduce_window": _max_pool,
     "stablehlo.convert": _quantized,
     **dict.fromkeys(EXACT, _product),
 }
@@ -308,7 +326,7 @@ _REWRITES: dict[str, Callable[[Any], Any]] = {
 
 def _dequantized(value: Any) -> _Dequantized | None:
     """Match an array of dequantized bytes, which scales, a zero point, a conversion and moves lead to."""
-    if str(value.type.element_type) != "f32" or not value.type.has_static_shape:
+    if str(value.type.element_type) != "f32" or not value.type.has_static_shape or 0 in value.type.shape:
         return None
     scales: list[_Scales] = []
     moves: list[Any] = []
@@ -317,11 +335,11 @@ def _dequantized(value: Any) -> _Dequantized | None:
     while (maker := defining(value)) is not None:
         kind, element = maker.name.removeprefix("stablehlo."), str(value.type.element_type)
         if kind == "multiply" and element == "f32" and zero_point is None:
-            found = [_scales(operand, places) for operand in maker.operands]
-            at = next((n for n, each in enumerate(found) if each is not None), None)
-            if at is None:
+            found = [(each, n) for n, x in enumerate(maker.operands) if (each := _scales(x, places)) is not None]
+            if not found:
                 return None
-            scales.extend(each for each in (found[at],) if each is not None)
+            each, at = min(found, key=lambda pair: pair[0].numbers is None)  # rather one that is known
+            scales.append(each)
             value = maker.operands[1 - at]
         elif kind == "subtract" and zero_point is None:
             zero_point = _zero_point(maker.operands[1])
@@ -345,10 +363,10 @@ def _dequantized(value: Any) -> _Dequantized | None:
 
 
 def _scales(value: Any, places: list[int] | None) -> _Scales | None:
-    """Match finite numbers that are spread over an array whose dimensions have these places."""
+    """Match numbers that are spread over an array whose dimensions have these places."""
     number, maker = _splat(value), _made_by(value, "broadcast_in_dim")
     if number is not None:
-        return _Scales((), np.array(number, np.float32)) if np.isfinite(number) else None
+        return _Scales((), np.array(number, np.float32)) if _are_ordinary(np.array(number)) else None
     if maker is None:
         return None
     source, dims = maker.operands[0], integers(maker.attributes["broadcast_dimensions"])
@@ -361,7 +379,11 @@ def _scales(value: Any, places: list[int] | None) -> _Scales | None:
     numbers = _numbers(source)
     if numbers is None:
         return _Scales(along, None, source)
-    return _Scales(along, numbers.reshape([n for n in numbers.shape if n > 1])) if np.isfinite(numbers).all() else None
+    return _Scales(along, numbers.reshape([n for n in numbers.shape if n > 1])) if _are_ordinary(numbers) else None
+
+
+def _are_ordinary(numbers: np.ndarray) -> bool:
+    return bool(((np.abs(numbers) >= _SCALES[0]) & (np.abs(numbers) <= _SCALES[1])).all())
 
 
 def _made_by(value: Any, *names: str) -> Any:
@@ -370,10 +392,14 @@ def _made_by(value: Any, *names: str) -> Any:
     return maker if maker is not None and maker.name.removeprefix("stablehlo.") in names else None
 
 
+def _known_side(op: Any) -> int:
+    """Return which of two operands is one known number; the second one where none is."""
+    return 0 if _splat(op.operands[1]) is None and _splat(op.operands[0]) is not None else 1
+
+
 def _zero_point(value: Any) -> int | None:
     number = _splat(value)
-    is_one = number is not None and number == int(number) and abs(number) < _MOST_OF_ZERO_POINT
-    return int(number) if is_one and number is not None else None
+    return int(number) if number is not None and abs(number) < _MOST_OF_ZERO_POINT and number % 1 == 0 else None
 
 
 def _splat(value: Any) -> float | None:
@@ -381,7 +407,9 @@ def _splat(value: Any) -> float | None:
     while (maker := _made_by(value, "broadcast_in_dim", "reshape")) is not None:
         value = maker.operands[0]
     numbers = _numbers(value)
-    return float(numbers.flat[0]) if numbers is not None and numbers.size and len(set(numbers.flat)) == 1 else None
+    if numbers is None or not numbers.size or numbers.dtype.kind not in "iufV":
+        return None
+    return float(numbers.flat[0]) if (numbers == numbers.flat[0]).all() else None
 
 
 def _numbers(value: Any) -> np.ndarray | None:

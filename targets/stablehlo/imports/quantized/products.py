@@ -1,8 +1,8 @@
 """Quantized dot products and convolutions with integer accumulation: no rounding before the result is scaled.
 
 8-bit matrices are multiplied as they are stored, and the contribution of lhs's zero point is subtracted afterwards:
-the sum of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero
-points are subtracted before.
+the sum of (a - p) * b is sum(a * b) - p * sum(b), where rhs has none. The padding of convolutions, which stands for
+zeros, is the zero point then. Other zero points are subtracted before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
 
 @dataclass(frozen=True)
 class Factor:
-    """An operand: its integers, the type that they had, and its reduced dimensions.
+    """An operand: its integers, the quantized type of what they stand for, and its reduced dimensions.
 
     Attributes:
         summed: the dimensions that are reduced.
@@ -145,7 +145,8 @@ def _sum(op: Any, left: Factor, right: Factor, largest: int, result: Any) -> Any
     if not _has_single_channels(op) and all(f.reach < 1 << 15 for f in sides):
         if in_bytes and not any(left.quantized.zero_points):
             return _product(op, _alike([left.value, right.value]), "i32", result)
-        if in_bytes and stored == ("ui8", "i8") and left.is_static and _may_pad(op):
+        has_byte = left.quantized.low <= left.quantized.zero_points[0] <= left.quantized.high
+        if in_bytes and stored == ("ui8", "i8") and has_byte and left.is_static and _may_pad(op):
             return _convolution_of_bytes(op, left, right, result)
         return _product(op, [centered(f.value, f.quantized, "i16") for f in sides], "i32", result)
     carrier = "f32" if largest <= 1 << 24 else "i32"
@@ -210,7 +211,7 @@ def _may_pad(op: Any) -> bool:
 
 
 def _convolution_of_bytes(op: Any, left: Factor, right: Factor, result: Any) -> Any:
-    """The same of a convolution, whose padding then has to be the zero point, in an array of its own."""
+    """Multiply stored integers in a convolution; its padding is lhs's zero point, in an array of its own."""
     numbers, value, zero = Convolution.read(op.attributes), left.value, left.quantized.zero_points[0]
     low, high = [0] * value.type.rank, [0] * value.type.rank
     for s in numbers.spatial:
