@@ -113,13 +113,17 @@ def inductor(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
 
 @engine
 def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
-    runtime = import_module("onnxruntime")
     made = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
     with TemporaryDirectory() as folder:  # weights of over 2 GiB are files of their own
         made.save(f"{folder}/model.onnx")
-        session = runtime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
+        return _onnx_in_onnxruntime(Path(folder, "model.onnx"), inputs)
+
+
+def _onnx_in_onnxruntime(file: Path, inputs: tuple[Any, ...]) -> Call:
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+    session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: torch.from_numpy(session.run(None, given)[0])
 
@@ -131,11 +135,22 @@ def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
     if narrow:  # it narrows wide models itself
         module, inputs = in_type((module, inputs), torch.float32)
     program = torch.export.export(module, inputs, strict=False)
-    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY",
-               "INFERENCE_PRECISION_HINT": "bf16" if narrow else "f32"}  # fmt: skip
-    made = vino.compile_model(vino.convert_model(program), "CPU", options)
+    return _in_openvino(vino.convert_model(program), inputs, INFERENCE_PRECISION_HINT="bf16" if narrow else "f32")
+
+
+def _onnx_in_openvino(file: Path, inputs: tuple[Any, ...]) -> Call:
+    return _in_openvino(import_module("openvino").Core().read_model(file), inputs)
+
+
+def _in_openvino(program: Any, inputs: tuple[Any, ...], **options: str) -> Call:
     given = [value.numpy() for value in inputs]
+    threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+    made = import_module("openvino").compile_model(program, "CPU", threads | options)
     return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
+
+
+_ON_ONNX = {"onnxruntime": _onnx_in_onnxruntime, "openvino": _onnx_in_openvino}
+"""Engines that are given a quantized model as a file of ONNX."""
 
 
 def _called(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Call:
@@ -151,13 +166,13 @@ def measure(name: str, what: str) -> Row:
         return Row(name, {what: _trained(make, 2e-2 if "autocast" in name else 2e-3)})
     module, inputs = make()
     module.eval()
-    if name.endswith(pytorch_int8.MARK):
+    if name.endswith(pytorch_int8.SUFFIX):
         return _measured_int8(name, what, module, inputs)
     narrow = _is_narrow(module)
     with torch.no_grad():
         wanted = module(*inputs)
         start = time.perf_counter()
-        reason, (call, made) = _tried(partial(_first_call, what, module, inputs), (None, None))
+        reason, (call, made) = _tried(partial(_first_call, partial(ENGINES[what], module, inputs)), (None, None))
         seconds = time.perf_counter() - start
         if made is None:
             return Row(name, {what: reason})
@@ -168,38 +183,26 @@ def measure(name: str, what: str) -> Row:
 def _measured_int8(name: str, what: str, module: nn.Module, inputs: tuple[Any, ...]) -> Row:
     """Run a quantized model: quantization is no part of compiling."""
     with torch.no_grad():
-        _adapt(module, inputs)
+        pytorch_int8.adapt(module, inputs)
         wanted, small = module(*inputs), pytorch_int8.quantized(module, inputs)
-        if what in pytorch_int8.ENGINES:
-            reason, call = _tried(partial(pytorch_int8.ENGINES[what], module, inputs), None)
-            reason, made = _tried(call, None) if call is not None else (reason, None)
-            seconds: dict[str, float] = {}
-        else:
+        with TemporaryDirectory() as folder:
+            if what in _ON_ONNX:
+                make = partial(_ON_ONNX[what], pytorch_int8.onnx_file(module, inputs, Path(folder)), inputs)
+            else:
+                make = partial(ENGINES[what], small, inputs)
             start = time.perf_counter()
-            reason, (call, made) = _tried(partial(_first_call, what, small, inputs), (None, None))
+            reason, (call, made) = _tried(partial(_first_call, make), (None, None))
             seconds = {} if what == "eager" else {what: time.perf_counter() - start}
         if made is None:
             return Row(name, {what: reason})
         far, apart = (float((x - wanted).abs().max() / wanted.abs().max()) for x in (small(*inputs), made))
-        most = pytorch_int8.FARTHEST if what in pytorch_int8.ENGINES else max(2e-2, 1.5 * far)
+        most = pytorch_int8.FARTHEST if what in _ON_ONNX else max(2e-2, 1.5 * far)
         outcome = "right" if apart < most else f"{apart:.0e} from f32, and eager PyTorch {far:.0e}"
         return Row(name, {what: outcome}, seconds, {what: _seconds(call)})
 
 
-def _adapt(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Let normalizations take the ranges of random weights' activations, as training would."""
-    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-    for each in norms:
-        each.momentum = None  # the mean of what it has seen
-        each.reset_running_stats()
-        each.train()
-    for _ in range(2 if norms else 0):
-        module(*(torch.cat([x, x.flip(-1)]) for x in inputs))
-    module.eval()
-
-
-def _first_call(what: str, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Call, torch.Tensor]:
-    call = ENGINES[what](module, inputs)
+def _first_call(make: Callable[[], Call]) -> tuple[Call, torch.Tensor]:
+    call = make()
     return call, call()
 
 
@@ -349,7 +352,7 @@ in several runs with `--only` and `--engines`; torch {torch} on {processor}, cor
 - Ratios are the other engine's time over stablexla's: above 1, stablexla is faster.
 
 """
-TITLES = {", bf16": " in bf16", pytorch_int8.MARK: " in int8"}
+TITLES = {", bf16": " in bf16", pytorch_int8.SUFFIX: " in int8"}
 OUTCOMES = ("stablexla", "training", "exported", "frozen")
 OTHERS = ("eager", "inductor", "onnxruntime", "openvino")
 

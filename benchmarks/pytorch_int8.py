@@ -8,20 +8,18 @@ DequantizeLinear.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import nn
 
-MARK = ", int8"
-"""What the names of such models end in."""
-PACKAGES = {"onnxruntime": ("onnxruntime", "onnx"), "openvino": ("onnxruntime", "onnx", "openvino")}
+SUFFIX = ", int8"
+"""Of the names of quantized models."""
 BATCHES = 2
-Call = Callable[[], torch.Tensor]
+FARTHEST = 0.3
+"""Distance from results in f32, of the largest, that other tools' quantization may have: it is of more products."""
 
 
 def quantized(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
@@ -54,7 +52,7 @@ def onnx_file(module: nn.Module, inputs: tuple[Any, ...], folder: Path) -> Path:
     prepare(plain, known, skip_symbolic_shape=True)
     batches = iter([{n: x.numpy() for n, x in zip(names, given, strict=True)} for given in _samples(inputs)])
 
-    class Reader(tool.CalibrationDataReader):  # type: ignore[misc, name-defined]
+    class Reader(tool.CalibrationDataReader):  # type: ignore[misc, name-defined]  # its module is imported by name
         def get_next(self) -> Any:
             return next(batches, None)
 
@@ -65,27 +63,13 @@ def onnx_file(module: nn.Module, inputs: tuple[Any, ...], folder: Path) -> Path:
     return made
 
 
-def onnxruntime(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
-    runtime = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
-    with TemporaryDirectory() as folder:
-        file = onnx_file(module, inputs, Path(folder))
-        session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
-    return lambda: torch.from_numpy(session.run(None, given)[0])
-
-
-def openvino(module: nn.Module, inputs: tuple[Any, ...]) -> Call:
-    vino = import_module("openvino")
-    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
-    with TemporaryDirectory() as folder:
-        made = vino.compile_model(vino.Core().read_model(onnx_file(module, inputs, Path(folder))), "CPU", options)
-    given: Sequence[Any] = [value.numpy() for value in inputs]
-    return lambda: torch.from_numpy(made(given, share_inputs=True)[0])
-
-
-FARTHEST = 0.3
-"""Distance from results in f32, of the largest, that other tools' quantization may have: it is of more products."""
-ENGINES = {"onnxruntime": onnxruntime, "openvino": openvino}
-"""Engines that quantize the module themselves; the others take what PyTorch's tool made of it."""
+def adapt(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Let batch normalizations take the ranges of random weights' activations, as training would."""
+    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    for each in norms:
+        each.momentum = None  # the mean of what it has seen
+        each.reset_running_stats()
+        each.train()
+    for _ in range(2 if norms else 0):
+        module(*(torch.cat([x, x.flip(-1)]) for x in inputs))
+    module.eval()

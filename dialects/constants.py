@@ -12,7 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
-from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.element_types import BY_MLIR, ElementType
 from stablexla.dialects.held_arrays import held_array, value_of
 
 _BUFFER_TYPES = {"i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"}
@@ -44,6 +44,14 @@ def splat_value(op: Any, element: ElementType) -> Any:
         return None
     one = hlo_ir.RankedTensorType.get([1], attribute.type.element_type, loc=op.location)
     return dense_values(hlo_ir.DenseElementsAttr.get_splat(one, attribute.get_splat_value()), element, (1,))[0]
+
+
+def constant_array(value: Any) -> np.ndarray | None:
+    """Return the array of a value that a `stablehlo.constant` makes; None for other values."""
+    maker = getattr(value.owner, "operation", None)  # that of an argument is a block
+    if maker is None or maker.name != "stablehlo.constant":
+        return None
+    return read_constant(maker, BY_MLIR[str(value.type.element_type)], tuple(value.type.shape))
 
 
 def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:

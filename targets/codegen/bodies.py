@@ -9,11 +9,12 @@ import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of, walk
+from stablexla.lowering.support.operations import constant_attribute, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.excess_precision import fused, unrounded
 from stablexla.targets.codegen.halves import on_halves
+from stablexla.targets.codegen.nearest import to_nearest
 
 _WEIGHTS = {
     "arith.constant": 0,
@@ -61,7 +62,7 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
         return [value]
     if (value := on_halves(operation, operands, lanes)) is not None:
         return [value]
-    if operation.name == "arith.fptosi" and (value := _to_nearest(operation, operands[0], lanes)) is not None:
+    if operation.name == "arith.fptosi" and (value := to_nearest(operation, operands[0], lanes)) is not None:
         return [value]
     attributes = dict(operation.attributes.items())
     made = ir.Operation.create(
@@ -71,50 +72,6 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
         attributes=attributes | fused(operation),
     )
     return [Value(result) for result in made.results]
-
-
-def _to_nearest(operation: ir.Operation, value: Value, lanes: int) -> Value | None:
-    """Convert f32 that was rounded, and then held between integers, in one instruction: held first, then rounded.
-
-    None for scalars, and for what comes about in another way.
-    """
-    if not lanes:
-        return None
-    held, x = [], value.ssa
-    while (choice := defining(x)) is not None and choice.name == "arith.select":
-        comparison = defining(choice.operands[0])
-        if comparison is None or comparison.name != "arith.cmpf":
-            return None
-        is_bound = list(comparison.operands) == list(choice.operands)[1:]
-        held.append((comparison, choice, is_bound))
-        x = choice.operands[1 if is_bound else 2]
-    is_word = str(operation.results[0].type) == "i32" and str(operation.operands[0].type) == "f32"
-    if choice is None or choice.name != "math.roundeven" or not is_word or not all(_holds(*each, x) for each in held):
-        return None
-    before = choice.operands[0]
-    made = before
-    for comparison, choice, is_bound in reversed(held):
-        compared = [made, comparison.operands[1]] if is_bound else [before, before]
-        kept = [made, choice.operands[2]] if is_bound else [choice.operands[1], made]
-        condition = arith.cmpf(comparison.attributes["predicate"], *compared)
-        made = arith.select(condition, *kept)
-    type_ = cg.vector_of(lanes, operation.results[0].type)
-    return Value(ir.Operation.create("llvm.intr.lrint", results=[type_], operands=[made]).result)
-
-
-def _holds(comparison: ir.Operation, choice: ir.Operation, is_bound: bool, rounded: ir.Value) -> bool:
-    """Whether a choice is one between a number and an integer that bounds it, or 0 in the place of NaN."""
-    other = constant_attribute(choice.operands[2 if is_bound else 1])
-    if not isinstance(other, ir.DenseFPElementsAttr) or not other.is_splat:
-        return False
-    number = ir.FloatAttr(other.get_splat_value()).value
-    if is_bound:
-        return bool(number % 1 == 0)
-    is_nan = list(comparison.operands) == [rounded, rounded] and comparison.attributes["predicate"].value == _UNORDERED
-    return bool(is_nan and number == 0)
-
-
-_UNORDERED = int(arith.CmpFPredicate.UNO)
 
 
 # Operations that lanes have on complex numbers.

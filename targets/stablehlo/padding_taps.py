@@ -18,11 +18,10 @@ import numpy as np
 from stablexla.dialects import hlo
 from stablexla.dialects.attributes.attributes import Convolution, SpatialDimension
 from stablexla.dialects.choices import Gate
-from stablexla.dialects.constants import read_constant
+from stablexla.dialects.constants import constant_array
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.held_arrays import can_be_held, elements_attribute
-from stablexla.lowering.support.operations import defining
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -82,10 +81,7 @@ def _without(op: Any, numbers: Convolution, kept: list[range]) -> Any:
         padding.append((s.low - taps.start * s.rhs_dilation, s.high - after * s.rhs_dilation))
         box[s.kernel] = slice(after, count - taps.start) if s.reversed else slice(taps.start, taps.stop)
     element = BY_MLIR[str(weights.type.element_type)]
-    maker = defining(weights)
-    constant = None
-    if maker is not None and maker.name == "stablehlo.constant":
-        constant = read_constant(maker, element, tuple(weights.type.shape))
+    constant = constant_array(weights)
     has_nan = element.is_float or element.is_complex
     is_exact = not has_nan or (constant is not None and _is_finite(constant))
     positions = prod(n for d, n in enumerate(result.type.shape) if d != numbers.output_feature)

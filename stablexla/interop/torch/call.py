@@ -10,7 +10,7 @@ import torch
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.dialects.constants import read_constant
+from stablexla.dialects.constants import constant_array
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.shapes import Shape
@@ -159,11 +159,7 @@ def full_like(x: XlaOp, value: Number, dimensions: Sequence[int] | None = None) 
 
 def constant_elements(x: XlaOp) -> np.ndarray | None:
     """Return the elements of a constant; None for other tensors."""
-    (value,) = x.values
-    maker = getattr(value.owner, "operation", None)  # that of a parameter is a block
-    if maker is None or maker.name != "stablehlo.constant":
-        return None
-    return read_constant(maker, x.element_type, x.shape.dimensions)
+    return constant_array(*x.values)
 
 
 def zeros_like(x: XlaOp) -> XlaOp:

@@ -1,4 +1,4 @@
-// RUN: stablexla-opt %s --pass-pipeline='builtin.module(stablexla-channels-last)' | FileCheck %s
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-channels-last)' | FileCheck %s
 
 // Three convolutions are enough; one transpose of the image, one of the result. Broadcasts are made channels-last.
 // CHECK-LABEL: func.func @main
@@ -20,4 +20,19 @@ func.func @main(%x: tensor<1x4x8x8xf32>, %v: tensor<16x4x1x1xf32>, %b: tensor<16
   %4 = stablehlo.convolution(%3, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x10x10xf32>, tensor<16x16x1x1xf32>) -> tensor<1x16x10x10xf32>
   %5 = stablehlo.convolution(%4, %u) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x10x10xf32>, tensor<2x16x1x1xf32>) -> tensor<1x2x10x10xf32>
   return %5 : tensor<1x2x10x10xf32>
+}
+
+// -----
+
+// What widens an image follows the transpose, which is of the narrower array.
+// CHECK-LABEL: func.func @bytes
+// CHECK: %[[X:.*]] = stablehlo.transpose %arg0, dims = [0, 2, 3, 1] : (tensor<1x4x8x8xui8>) -> tensor<1x8x8x4xui8>
+// CHECK: %[[WIDE:.*]] = stablehlo.convert %[[X]] : (tensor<1x8x8x4xui8>) -> tensor<1x8x8x4xf32>
+// CHECK: stablehlo.convolution(%[[WIDE]]
+func.func @bytes(%x: tensor<1x4x8x8xui8>, %v: tensor<16x4x1x1xf32>, %w: tensor<16x16x1x1xf32>) -> tensor<1x16x8x8xf32> {
+  %x0 = stablehlo.convert %x : (tensor<1x4x8x8xui8>) -> tensor<1x4x8x8xf32>
+  %0 = stablehlo.convolution(%x0, %v) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x4x8x8xf32>, tensor<16x4x1x1xf32>) -> tensor<1x16x8x8xf32>
+  %1 = stablehlo.convolution(%0, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x8x8xf32>, tensor<16x16x1x1xf32>) -> tensor<1x16x8x8xf32>
+  %2 = stablehlo.convolution(%1, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x16x8x8xf32>, tensor<16x16x1x1xf32>) -> tensor<1x16x8x8xf32>
+  return %2 : tensor<1x16x8x8xf32>
 }

@@ -11,11 +11,10 @@ import ml_dtypes  # noqa: F401  (numpy then knows the names of the small floats)
 import numpy as np
 
 from stablexla.dialects import hlo
-from stablexla.dialects.constants import read_constant
+from stablexla.dialects.constants import constant_array
 from stablexla.dialects.dynamic_sizes import extents_of
 from stablexla.dialects.element_types import BY_MLIR, ElementType
 from stablexla.dialects.quantized_types import QuantizedType
-from stablexla.lowering.support.operations import defining
 
 _SMALL = 1 << 16
 """Elements of a constant of bytes that is converted once, when the program is compiled."""
@@ -54,11 +53,10 @@ def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
 
 def convert(value: Any, element: str) -> Any:
     """Convert a value to another element type; a small constant at once."""
-    maker = defining(value)
-    if element == "f32" and maker is not None and maker.name == "stablehlo.constant":
-        stored = BY_MLIR[str(value.type.element_type)]
-        if prod(value.type.shape) <= _SMALL and stored.is_integer and stored.bits == 8:
-            return hlo.array(np.array(read_constant(maker, stored, tuple(value.type.shape)), np.float32))
+    if element == "f32" and str(value.type.element_type) in ("i8", "ui8") and value.type.has_static_shape:
+        stored = constant_array(value) if prod(value.type.shape) <= _SMALL else None
+        if stored is not None:
+            return hlo.array(stored.astype(np.float32))
     return hlo.convert(value, ir.Type.parse(element))
 
 

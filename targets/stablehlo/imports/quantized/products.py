@@ -16,14 +16,12 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.attributes.attributes import Convolution, DotDimensionNumbers
-from stablexla.dialects.constants import read_constant
+from stablexla.dialects.attributes.attributes import Convolution, DotDimensionNumbers, SpatialDimension
+from stablexla.dialects.constants import constant_array
 from stablexla.dialects.dynamic_sizes import extents_of
-from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.hlo import array, broadcast, emit, i64s, reduce, table, tensor
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type
-from stablexla.lowering.support.operations import defining
 from stablexla.targets.stablehlo.imports.quantized.arithmetic import centered, convert, splat, spread
 
 EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
@@ -147,7 +145,7 @@ def _sum(op: Any, left: Factor, right: Factor, largest: int, result: Any) -> Any
             return _product(op, _alike([left.value, right.value]), "i32", result)
         has_byte = left.quantized.low <= left.quantized.zero_points[0] <= left.quantized.high
         if in_bytes and stored == ("ui8", "i8") and has_byte and left.is_static and _may_pad(op):
-            return _convolution_of_bytes(op, left, right, result)
+            return _product_of_bytes(op, left, right, result, pads=True)
         return _product(op, [centered(f.value, f.quantized, "i16") for f in sides], "i32", result)
     carrier = "f32" if largest <= 1 << 24 else "i32"
     return _product(op, [centered(f.value, f.quantized, carrier) for f in sides], carrier, result)
@@ -180,23 +178,29 @@ def _alike(values: Sequence[Any]) -> list[Any]:
     return list(values) if alike else [convert(value, "i32") for value in values]
 
 
-def _product_of_bytes(op: Any, left: Factor, right: Factor, result: Any) -> Any:
+def _product_of_bytes(op: Any, left: Factor, right: Factor, result: Any, pads: bool = False) -> Any:
     """Multiply stored integers, and subtract the zero-point correction of lhs; wrap-around of both cancels.
 
     The correction is computed first: a kernel's epilogue takes operands that are defined before it.
+
+    Args:
+        pads: whether this is a convolution whose padding has to be the zero point, in an array of its own.
     """
-    zero = left.quantized.zero_points[0]
+    zero, value = left.quantized.zero_points[0], left.value
     type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
     added = _correction(zero, right, type_) if zero else None
-    total = _product(op, _alike([left.value, right.value]), "i32", result)
+    changed = {}
+    if pads:
+        spatial = Convolution.read(op.attributes).spatial
+        value, changed = _padded(value, zero, spatial), {"padding": table([(0, 0)] * len(spatial))}
+    total = _product(op, _alike([value, right.value]), "i32", result, changed)
     return total if added is None else emit("stablehlo.subtract", [total, added], [type_])
 
 
 def _correction(zero: int, right: Factor, type_: Any) -> Any:
     """Emit the zero point times the sums of rhs, which sums of products of stored integers have too much."""
-    maker = defining(right.value)
-    if maker is not None and maker.name == "stablehlo.constant":
-        stored = read_constant(maker, BY_MLIR[str(right.value.type.element_type)], tuple(right.value.type.shape))
+    stored = constant_array(right.value)
+    if stored is not None:
         sums = zero * stored.astype(np.int64).sum(right.summed)
         columns = array(sums.astype(np.int32))
     else:
@@ -210,22 +214,17 @@ def _may_pad(op: Any) -> bool:
     return all(s.lhs_dilation == 1 and min(s.low, s.high) >= 0 for s in Convolution.read(op.attributes).spatial)
 
 
-def _convolution_of_bytes(op: Any, left: Factor, right: Factor, result: Any) -> Any:
-    """Multiply stored integers in a convolution; its padding is lhs's zero point, in an array of its own."""
-    numbers, value, zero = Convolution.read(op.attributes), left.value, left.quantized.zero_points[0]
+def _padded(value: Any, zero: int, spatial: Sequence[SpatialDimension]) -> Any:
+    """Pad the image of a convolution with its zero point."""
     low, high = [0] * value.type.rank, [0] * value.type.rank
-    for s in numbers.spatial:
+    for s in spatial:
         low[s.input], high[s.input] = s.low, s.high
-    if any((*low, *high)):
-        padded = tensor(value.type, [n + a + b for n, a, b in zip(value.type.shape, low, high, strict=True)])
-        sides = dict(zip(("edge_padding_low", "edge_padding_high"), map(i64s, (low, high)), strict=True))
-        sides["interior_padding"] = i64s([0] * value.type.rank)
-        value = emit("stablehlo.pad", [value, splat(zero, value.type, ())], [padded], sides)
-    type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
-    added = _correction(zero, right, type_)
-    padding = {"padding": table([(0, 0)] * len(numbers.spatial))}
-    total = _product(op, _alike([value, right.value]), "i32", result, padding)
-    return emit("stablehlo.subtract", [total, added], [type_])
+    if not any((*low, *high)):
+        return value
+    type_ = tensor(value.type, [n + a + b for n, a, b in zip(value.type.shape, low, high, strict=True)])
+    sides = dict(zip(("edge_padding_low", "edge_padding_high"), map(i64s, (low, high)), strict=True))
+    sides["interior_padding"] = i64s([0] * value.type.rank)
+    return emit("stablehlo.pad", [value, splat(zero, value.type, ())], [type_], sides)
 
 
 def _along(value: Any, places: Sequence[int], type_: Any) -> Any:
