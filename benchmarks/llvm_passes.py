@@ -1,10 +1,11 @@
 """What LLVM's passes cost, and what they bring: python -m benchmarks.llvm_passes [PROGRAM ...].
 
 Each program is compiled with each list of passes in place of those of `opt_level=1` (targets/llvm/llvm_c.py). A cell is
-the seconds of the stage "machine code", the least of some compilations, and the time of a call over that of the code
-by `default<O1>`. `--library` compares, instead, compilations with the library of kernels filled and empty: milliseconds
-of processor time. `--kept` has those of a program after another one, with kernels kept and without. `--second` compares
-the LLVM of MLIR's package with that of the extra `fast`.
+the seconds of the stage "machine code", the least of some compilations, and the time of a call over that of the code by
+`default<O1>`. `--library` compares, instead, compilations with the library of kernels filled and empty: milliseconds of
+processor time. `--lists` has those of programs whose `main` is a list of calls, and is code. `--kept` has those of a
+program after another one, with kernels kept and without. `--second` compares the LLVM of MLIR's package with that of
+the extra `fast`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
 from stablexla.targets.grouping.outline import text_of
 from stablexla.targets.llvm import early_code, llvm_c, split_module
+from stablexla.targets.llvm.call_list import LEAST_CALLS
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
 
 LISTS = {"default<O1>": "default<O1>", "UNROLL": llvm_c.UNROLL, "CLEAN_UP": llvm_c.CLEAN_UP}
 DEFAULT = ("resnet-18", "bert-base", "mlp-step", "lstm-128", "triangular-solve-1000x4x4", "sum-axis-1", "conv-3x3-56")
 OF_LIBRARY = ("conv-3x3-56", "matmul-1024", "sort-1m", "resnet-18", "resnet-50", "mlp-step", "bert-base")
+OF_LISTS = ("bert-base", "gpt2-prefill-128", "gpt2-decode", "resnet-18", "resnet-50", "mlp-step", "unet")
 KEPT = ("resnet-18", "resnet-50"), ("mlp-step", "mlp-step-adam"), ("bert-base", "bert-base"), ("resnet-18", "resnet-18")
 EDIT = "dense<5.000000e-01>", "dense<2.500000e-01>"
 """The line that is edited in a program that comes after itself: a constant of GELU."""
@@ -76,6 +79,19 @@ def library_row(name: str) -> list[str]:
         with mock.patch.object(early_code, "LIBRARY", Library()):
             empty.append(least())
     return [name, f"{min(empty):.0f}", f"{filled:.0f}", f"{filled / min(empty):.2f}"]
+
+
+def lists_row(name: str) -> list[str]:
+    """A line of the table of lists of calls."""
+    text, took = PROGRAMS[name].text(), {}
+    for least in (LEAST_CALLS.usual, 1 << 30) * COMPILATIONS:
+        with mock.patch.object(LEAST_CALLS, "usual", least), knobs.scoped(kernel_cache="off"):
+            sx.compile(text)
+            begun = process_time()
+            sx.compile(text)
+            took[least] = min(took.get(least, 1e9), 1e3 * (process_time() - begun))
+    listed, code = took.values()
+    return [name, f"{code:.0f}", f"{listed:.0f}", f"{listed / code:.2f}"]
 
 
 def kept_row(before: str, name: str) -> list[str]:
@@ -140,6 +156,11 @@ def main(names: Sequence[str]) -> None:
         print("| program | after | kernels found, of text | without | kept | ratio |\n|---|---|---:|---:|---:|---:|")
         for before, name in KEPT:
             print(f"| {' | '.join(kept_row(before, name))} |", flush=True)
+        return
+    if "--lists" in names:
+        print("| program | code | list | ratio |\n|---|---:|---:|---:|")
+        for name in [each for each in names if each != "--lists"] or OF_LISTS:
+            print(f"| {' | '.join(lists_row(name))} |", flush=True)
         return
     if "--library" in names:
         print("| program | empty | filled | ratio |\n|---|---:|---:|---:|")

@@ -32,6 +32,8 @@ ROLLED = "stablexla.rolled"
 """Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
 UNBOUNDED = "stablexla.unbounded"
 """Attribute of a function on buffers with loops that the program need not end, see `targets/llvm/check_stops.py`."""
+ELSEWHERE = "stablexla.elsewhere"
+"""Attribute of a kernel's declaration whose code is made apart from the module, see `targets/llvm/call_list.py`."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,16 @@ from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import constant_of, defining, operations_named, terminator_of, walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.kernel import UNBOUNDED
-from stablexla.targets.codegen.runtime_calls import GUARD, PLACE, SAYS, call_at_place, call_runtime, number_of
+from stablexla.targets.codegen.runtime_calls import (
+    GUARD,
+    PLACE,
+    PLACES,
+    RUN_CALLS,
+    SAYS,
+    call_at_place,
+    call_runtime,
+    number_of,
+)
 from stablexla.targets.llvm.parallel_calls import TASK
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -106,16 +115,14 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
         module: in LLVM's dialect.
         kept: names of kernels whose code is kept, by those of their functions.
     """
-    functions = {
-        symbol_of(view): view.operation for view in module.body.operations if view.operation.name == "llvm.func"
-    }
-    if LOOK_AROUND not in functions and f"{GUARD}kernel" not in functions:
+    functions = {symbol_of(view) for view in module.body.operations if view.operation.name == "llvm.func"}
+    if functions.isdisjoint((LOOK_AROUND, f"{GUARD}kernel", RUN_CALLS)):
         return {}
     kernels = {}
     for name in functions:
         kernel = name.partition("_impl")[0]
         kernels[number_of(name.removesuffix(TASK))] = kept.get(kernel, kernel)
-    places = {}
+    found: dict[int, tuple[str, ir.Location]] = {}  # of each number the last
     for call in operations_named(module.operation, "llvm.call"):
         if PLACE in call.attributes:
             number = ir.IntegerAttr(call.attributes[PLACE]).value
@@ -124,8 +131,13 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
             if SAYS in call.attributes:
                 what = ir.StringAttr(call.attributes[SAYS]).value
                 del call.attributes[SAYS]
-            places[number] = _place(what, call.location)
-    return places
+            found[number] = what, call.location
+        elif PLACES in call.attributes:
+            for number, at in call.attributes[PLACES]:
+                number = ir.IntegerAttr(number).value
+                found[number] = kernels.get(number, "a kernel"), ir.Location.from_attr(at, module.context)
+            del call.attributes[PLACES]
+    return {number: _place(what, location) for number, (what, location) in found.items()}
 
 
 def _callee(call: ir.Operation) -> str:

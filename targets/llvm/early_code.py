@@ -20,7 +20,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import kept_with_contexts, pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
-from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
 from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
@@ -292,7 +292,7 @@ class EarlyCode:
                     symbol.op.clone()
         for symbol in chosen:
             with self.module.context, ir.Location.unknown(), ir.InsertionPoint(symbol.op):
-                declare(symbol.op)
+                declare(symbol.op).attributes[ELSEWHERE] = ir.UnitAttr.get()
             erase(symbol.op)
         self.symbols |= names
         return run_pipeline(part, _BEFORE, is_trusted=True)

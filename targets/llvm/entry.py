@@ -24,6 +24,8 @@ PACKED = "_mlir_"
 PACKED_MAIN = PACKED + "main"
 """The packed entry point: takes the addresses of all arguments of main; see `CompiledFunction`."""
 ROLES = ("parameter", "constant", "result", "arena")
+CONTRACT = PREFIX + "contract"
+"""Attribute of a `main` that takes all its buffers as one array: those of each; see `targets/llvm/call_list.py`."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def hide_kernels(module: ir.Module) -> None:
 def take_entry(module: ir.Module) -> EntryContract:
     """Read the calling contract from a module in LLVM's dialect and strip its attributes, which LLVM need not see.
 
+    A `main` that takes all buffers as one array becomes the packed entry point.
+
     Raises:
         CompileError: there is no `main`, or it is not of the contract's form.
     """
@@ -85,6 +89,10 @@ def take_entry(module: ir.Module) -> EntryContract:
     if main is None or main.name != "llvm.func":
         raise CompileError("the pipeline left no function main in LLVM's dialect")
     entry = entry_of(main)
+    if CONTRACT in main.attributes:
+        del main.attributes[CONTRACT]
+        main.attributes["sym_name"] = ir.StringAttr.get(PACKED_MAIN, module.context)
+        return entry
     rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
     with module.context:
         kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
@@ -120,11 +128,15 @@ def argument_roles(main: Any) -> list[Any]:
 def add_packed_entry(module: ir.Module, name: str = "main") -> str:
     """Add a function's packed entry point, which loads its arguments from an array of their addresses; return its name.
 
+    A `main` that takes the array itself is that already, see `take_entry`.
+
     Args:
         module: in LLVM's dialect.
         name: a function that it defines, without a result.
     """
     function, entry, pointer = _find(module, name), PACKED + name, "!llvm.ptr"
+    if function is None and _find(module, entry) is not None:
+        return entry
     types = [str(argument.type) for argument in function.regions[0].blocks[0].arguments]
     lines = [f"llvm.func @{name}({', '.join(types)})", f"llvm.func @{entry}(%all: {pointer}) {{"]
     for i, type_ in enumerate(types):
@@ -144,7 +156,8 @@ def _find(module: ir.Module, name: str) -> Any:
 
 
 def _argument_attributes(main: Any) -> list[Any]:
-    return list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    name = CONTRACT if CONTRACT in main.attributes else "arg_attrs"
+    return list(main.attributes[name]) if name in main.attributes else []
 
 
 def _constant(attribute: ir.Attribute) -> np.ndarray[Any, Any]:

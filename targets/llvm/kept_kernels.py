@@ -21,7 +21,7 @@ from stablexla.dialects.rules import active_rules
 from stablexla.dialects.symbols import functions_of
 from stablexla.lowering.support.kernels import combiner_reference
 from stablexla.targets.codegen.calls import IMPL, KernelCall
-from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.grouping.outline import outlined_text, text_of
 from stablexla.targets.llvm.code_llvm import key_of_second_llvm
@@ -82,7 +82,7 @@ class KeptKernel:
             except (ir.MLIRError, TypeError, AttributeError):
                 return False
             for name, type_ in types.items():
-                func.FuncOp(name, type_, visibility="private")
+                func.FuncOp(name, type_, visibility="private").attributes[ELSEWHERE] = ir.UnitAttr.get()
             kernel.func.attributes[IMPL] = call
         return True
 

@@ -106,13 +106,14 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL() and not is_rest
     gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS() or is_rest)
-    main = symbols.get("main")
+    name = "main" if "main" in symbols else PACKED_MAIN
+    main = symbols.get(name)
     is_straight = main is not None and len(main.op.regions[0].blocks) == 1
     is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL()
     if not movable or main is None or not (gains or is_long):
         return [ModulePart(module, is_of_small=is_small)]
-    apart, in_main = _roots(symbols)
-    shared = _shared(symbols, apart)
+    apart, in_main = _roots(symbols, name)
+    shared = _shared(symbols, apart, name)
     apart = [name for name in apart if name not in shared]
     # A file may call functions of those before it: shared functions come first, with all that they reference.
     bins = _pack({root: _closure(symbols, [root]) for root in shared}, symbols, threads)
@@ -122,11 +123,11 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
         outside = _named(symbols, each.names).intersection(shared) - each.names
         made = _module(module, symbols, each.names, declared=outside, exported=set(each.roots))
         parts.append(ModulePart(made, is_of_small=is_small))
-    own = _closure(symbols, in_main, {*apart, *shared}) | _OURS
+    own = _closure(symbols, in_main, {*apart, *shared}) | _OURS.intersection(symbols)
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     if is_straight:
-        _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == "main"))
+        _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == name))
     return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]
 
 
@@ -135,17 +136,17 @@ def _symbols(module: ir.Module) -> dict[str, Symbol]:
     return {symbol.name: symbol for symbol in symbols}
 
 
-def _roots(symbols: dict[str, Symbol]) -> tuple[list[str], list[str]]:
+def _roots(symbols: dict[str, Symbol], main: str) -> tuple[list[str], list[str]]:
     """Split the symbols that main references, itself or by launchers, into kernels and what stays with it."""
-    launches = {name for name in symbols["main"].names if is_of_launches(name)}
-    named = sorted(_named(symbols, ["main", *launches]))
+    launches = {name for name in symbols[main].names if is_of_launches(name)}
+    named = sorted(_named(symbols, [main, *launches]))
     apart = [n for n in named if symbols[n].is_function and not (symbols[n].is_declaration or n in launches)]
     return apart, [n for n in named if n not in apart]
 
 
-def _shared(symbols: dict[str, Symbol], apart: Iterable[str]) -> list[str]:
+def _shared(symbols: dict[str, Symbol], apart: Iterable[str], main: str) -> list[str]:
     """Return the functions with bodies that have more than one caller."""
-    seen = Counter(name for user in {"main", *_closure(symbols, apart)} for name in symbols[user].names)
+    seen = Counter(name for user in {main, *_closure(symbols, apart)} for name in symbols[user].names)
     twice = sorted(name for name, count in seen.items() if count > 1)
     return [name for name in twice if symbols[name].is_function and not symbols[name].is_declaration]
 
@@ -218,11 +219,11 @@ def _cut_blocks(function: ir.Operation) -> None:
             operations[start:] = [branch]
 
 
-def declare(function: ir.Operation) -> None:
-    """Create a declaration of a function that another module defines, at the insertion point."""
+def declare(function: ir.Operation) -> ir.Operation:
+    """Create a declaration of a function that another module defines, at the insertion point; return it."""
     kept = {n: function.attributes[n] for n in ("sym_name", "function_type", "CConv") if n in function.attributes}
     if function.name == "llvm.func":
         kept["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
     else:
         kept["sym_visibility"] = ir.StringAttr.get("private")
-    ir.Operation.create(function.name, attributes=kept, regions=1)
+    return ir.Operation.create(function.name, attributes=kept, regions=1)

@@ -23,6 +23,7 @@ CODE_TO_LLVM: tuple[str, ...] = (*EXPANSIONS, *CONVERSIONS, *ANNOTATIONS)
 """What functions on buffers take, those of single kernels too."""
 TO_LLVM = (
     "stablexla-note-sizes",
+    "stablexla-list-calls",
     "stablexla-check-stops",
     *CODE_TO_LLVM,
     "stablexla-run-in-parallel",

@@ -27,6 +27,7 @@ from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.reduction.rows import RowLoops
 from stablexla.targets.cpu.reduction.schedules import along_rows
+from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.pipeline.passes import module_pass
 
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
@@ -107,7 +108,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
     space = AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
     scratch = ((str(attention.element), plan.items * space.size),)
     with kernel.phase(target, scratch) as arguments:
-        unit = _Unit(attention, plan, space, arguments, target)
+        unit = _Unit(attention, plan, space, arguments, SharedFunctions(kernel, target), target)
         with arguments.items(plan.items) as item:
             unit.item(item)
     work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
@@ -132,12 +133,13 @@ class _Unit:
         plan: AttentionPlan,
         space: AttentionWorkspace,
         arguments: KernelArguments,
+        functions: SharedFunctions,
         target: CpuTarget,
     ) -> None:
         self.attention, self.plan, self.space = attention, plan, space
         self.buffer = arguments.scratch[0]
-        self.scores = ScoreProduct(attention, plan.tile, space, arguments)
-        self.sums = ValueProduct(attention, plan.tile, space, arguments)
+        self.scores = ScoreProduct(attention, plan.tile, space, arguments, functions)
+        self.sums = ValueProduct(attention, plan.tile, space, arguments, functions)
         nest = attention.rows.chain.nest
         _note_tiny_weights(attention)
         chain = attention.rows.chain

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
+from typing import Any
 
 import mlir.ir as ir
 import numpy as np
@@ -20,13 +22,22 @@ from mlir.dialects import math as math_ops
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import VectorBody
-from stablexla.targets.codegen.conversion import convert, load_converted
+from stablexla.targets.codegen.conversion import load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.attention_mask import MaskBounds, masks_of
-from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.micro_kernel import (
+    PackedOperand,
+    SumsDestination,
+    call_micro_kernel,
+    pack_operand,
+)
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate
+from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
 def _unrolled(extent: int) -> int:
@@ -119,13 +130,18 @@ class QueryBlock:
 
 
 class _Product:
-    """Common code of both GEMMs: converting operand loads, operand packing, and the micro-kernel's k loop."""
+    """Common code of both GEMMs: converting operand loads, operand packing, and the micro-kernel."""
 
     def __init__(
-        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
+        self,
+        attention: Attention,
+        tile: RegisterTile,
+        space: AttentionWorkspace,
+        arguments: KernelArguments,
+        functions: SharedFunctions,
     ) -> None:
         self.attention, self.tile, self.space = attention, tile, space
-        self.arguments = arguments
+        self.arguments, self.functions = arguments, functions
         self.lanes = space.lanes
         self.zero = cg.constant(0, cg.vector_of(space.lanes, attention.element))
 
@@ -149,9 +165,36 @@ class _Product:
             along[0],
             cg.index(across[1]),
             cg.index(along[1]),
-            partial(convert, conversion=factor.operand.conversion),
         )
-        pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
+        panels = PackedPanels(self.space.width, along[1], self.lanes)
+        packed = PackedOperand(place.buffer, place.base + to)
+        pack_operand(self.functions, panels, source, factor.operand.conversion, packed)
+
+    def is_shared(self, depth: int, vectors: int) -> bool:
+        """Return whether the micro-kernel of packed products computes a tile, if its rows are contiguous along k.
+
+        It takes whole tiles, and long sums in blocks, whose errors are not kept.
+        """
+        return vectors == self.tile.vectors and depth <= MOST_BLOCKS() * BLOCK()
+
+    def call(
+        self, left: PackedOperand, right: Value, steps: tuple[Index, int], rows: Index, to: SumsDestination
+    ) -> None:
+        """Call the micro-kernel of packed products, for a tile.
+
+        Args:
+            left: the rows, of which there are `rows`; the last stands for those that are not there.
+            right: the offset of a packed panel in the workspace.
+            steps: of k, and the most of them.
+        """
+        count, most = steps
+        block = most if most <= LONGEST_RUNNING_SUM() else BLOCK()
+        with cg.loop(0, count if block < most else 1, block) as k:
+            lhs = replace(left, at=k.iv + left.at)
+            rhs = PackedOperand(self.arguments.scratch[0], k.iv * self.space.width + right)
+            deep = cg.minimum(cg.index(count) - k.iv, block) if block < most else count
+            out, size = replace(to, add=cg.minimum(k.iv, 1)), (rows, self.space.width)
+            call_micro_kernel(self.functions, self.tile, lhs, rhs, deep, out, size, all_stored=True)
 
     def multiply(
         self,
@@ -174,10 +217,8 @@ class _Product:
 class ScoreProduct(_Product):
     """The first GEMM: scores of a block of queries. Tiles are left out where a mask of indices replaces all scores."""
 
-    def __init__(
-        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
-    ) -> None:
-        super().__init__(attention, tile, space, arguments)
+    def __init__(self, attention: Attention, *given: Any) -> None:
+        super().__init__(attention, *given)
         self.masks = masks_of(attention.rows.chain.nest, attention.rows.scores)
 
     def pack(self, place: QueryBlock) -> None:
@@ -207,22 +248,40 @@ class ScoreProduct(_Product):
         a, space, tile = self.attention, self.space, self.tile
         panels = PackedPanels(space.width, a.depth, self.lanes)
         tiles = (place.rows + (tile.rows - 1)) // tile.rows
-        read = self.reader(a.q)
         with cg.loop(0, math.ceil(a.keys / space.width)) as panel:
             packed = place.base + panel.iv * panels.stride + space.keys
             with cg.loop(0, tiles) as i, self._if_needed(place, i.iv, panel.iv):
-                lines = self._rows(place, i.iv * tile.rows)
-                sums = self.multiply(
-                    a.depth,
-                    tile.rows,
-                    tile.vectors,
-                    lambda k, r: read(lines[r] + k * a.q.inner),
-                    lambda k, v: cg.load(place.buffer, packed + k * space.width + v * self.lanes, self.lanes),
-                )
                 to = place.base + i.iv * (tile.rows * space.stride) + panel.iv * space.width + space.scores
-                for r in range(tile.rows):
-                    for v in range(tile.vectors):
-                        cg.store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
+                if self._is_even():
+                    first = place.start + i.iv * tile.rows
+                    line = place.of_batch(a.q.strides) + place.of_query(a, a.q.strides, first)
+                    left = PackedOperand(self.arguments.inputs[a.q.operand.number], line, row=a.q.strides[a.queries[0]])
+                    rows = cg.index(a.extent(a.queries)) - first
+                    out = SumsDestination(place.buffer, to, space.stride)
+                    self.call(left, packed, (a.depth, a.depth), rows, out)
+                else:
+                    self._write_uneven(place, i.iv, packed, to)
+
+    def _write_uneven(self, place: QueryBlock, number: Value, packed: Value, to: Value) -> None:
+        """Emit a tile of scores, of queries wherever they lie."""
+        a, space, tile = self.attention, self.space, self.tile
+        lines, read = self._rows(place, number * tile.rows), self.reader(a.q)
+        sums = self.multiply(
+            a.depth,
+            tile.rows,
+            tile.vectors,
+            lambda k, r: read(lines[r] + k * a.q.inner),
+            lambda k, v: cg.load(place.buffer, packed + k * space.width + v * self.lanes, self.lanes),
+        )
+        for r in range(tile.rows):
+            for v in range(tile.vectors):
+                cg.store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
+
+    def _is_even(self) -> bool:
+        """Return whether queries are evenly spaced, and contiguous along features as they lie."""
+        a = self.attention
+        as_they_lie = a.q.inner == 1 and not a.q.operand.conversion
+        return as_they_lie and len(a.queries) == 1 and self.is_shared(a.depth, self.tile.vectors)
 
     def _if_needed(self, place: QueryBlock, number: Value, panel: Value) -> AbstractContextManager[None]:
         """Emit the condition that a mask may keep a score of this tile."""
@@ -324,11 +383,11 @@ class ValueProduct(_Product):
     Keys whose weights are 0 for all rows of a tile, at both ends of the rows, are left out where all values are finite.
     """
 
-    def __init__(
-        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
-    ) -> None:
-        super().__init__(attention, tile, space, arguments)
-        self.result = arguments.results[0]
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.result = self.arguments.results[0]
+        if self.space.packed:
+            self._spill = cg.alloca(self.tile.rows * self.space.width, self.attention.element)
 
     def pack(self, place: QueryBlock) -> None:
         """Pack the values of a batch into panels."""
@@ -443,6 +502,13 @@ class ValueProduct(_Product):
         a, space, rows = self.attention, self.space, self.tile.rows
         vectors = math.ceil(columns / self.lanes)
         weights = self._weights(place, number) + keys.first
+        if space.packed and self.is_shared(a.keys, vectors):
+            left = PackedOperand(place.buffer, weights, row=space.stride)
+            right = self._packed_values(place, panel, keys.first)
+            steps = a.keys if keys.count is None else keys.count
+            self.call(left, right, (steps, a.keys), rows, SumsDestination(self._spill, 0, space.width))
+            self._write_rows(place, number, panel, columns)
+            return
         sums = self.multiply(
             a.keys,
             rows,
@@ -451,21 +517,32 @@ class ValueProduct(_Product):
             self._values(place, panel, columns, keys.first),
             keys.count,
         )
+        if space.packed:
+            for n, value in enumerate(sums):
+                cg.store(value, self._spill, n // vectors * space.width + n % vectors * self.lanes)
+            self._write_rows(place, number, panel, columns)
+            return
         for r in range(rows):
-            row = number * rows + r
-            line = sums[r * vectors : (r + 1) * vectors]
-            if not space.packed:
-                self._write_row(place, row, panel, columns, line)
-                continue
-            with cg.when(row.lt(place.rows)):
-                self._write_row(place, row, panel, columns, line)
+            self._write_row(place, number * rows + r, panel, columns, sums[r * vectors : (r + 1) * vectors])
+
+    def _write_rows(self, place: QueryBlock, number: Value, panel: Value, columns: int) -> None:
+        """Emit the rows of a tile that there are, from its spilled sums."""
+        lanes, first = self.lanes, number * self.tile.rows
+        with cg.loop(0, cg.minimum(place.rows - first, self.tile.rows)) as r:
+            at = r.iv * self.space.width
+            line = [cg.load(self._spill, at + v, lanes) for v in range(0, columns, lanes)]
+            self._write_row(place, first + r.iv, panel, columns, line)
+
+    def _packed_values(self, place: QueryBlock, panel: Value, first: Index) -> Value:
+        """Return the offset of a key's packed values, `first`, in the workspace."""
+        panels = PackedPanels(self.space.width, self.attention.keys, self.lanes)
+        return place.base + panel * panels.stride + self.space.values + cg.index(first) * self.space.width
 
     def _values(self, place: QueryBlock, panel: Value, columns: int, first: Index) -> Callable[[Value, int], Value]:
         """Return the loads of a key's values, `first` and following: from packed panels, or in place."""
         a, space, lanes = self.attention, self.space, self.lanes
         if space.packed:
-            packed = place.base + panel * PackedPanels(space.width, a.keys, lanes).stride + space.values
-            packed = packed + cg.index(first) * space.width
+            packed = self._packed_values(place, panel, first)
             return lambda k, v: cg.load(place.buffer, packed + k * space.width + v * lanes, lanes)
         read = self.reader(a.v)
         start = place.of_batch(a.v.strides) + panel * (space.width * a.v.inner)

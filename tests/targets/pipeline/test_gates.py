@@ -276,6 +276,7 @@ ROWS: dict[str, Row] = {
 SPLIT = "tests/targets/llvm/test_split_module.py::test"
 ELSEWHERE = {
     "convolution.library-work": "tests/targets/llvm/test_library.py::test_convolutions_pack_by_the_library",
+    "call-list.least-calls": "tests/targets/llvm/test_call_list.py::test_equal_results_on_both_sides_of_the_gate",
     "calls.most-inlined": "tests/test_growth.py::test_few_calls_are_inlined",
     "early-code.least-kernels": "tests/targets/llvm/test_kept_kernels.py::test_a_program_of_few_kernels",
     "elementary-functions.least-called": "tests/numerics/test_pass.py::test_many_of_a_function_are_calls",

@@ -1,0 +1,247 @@
+"""The pass that makes calls of kernels a list of numbers, which the runtime carries out.
+
+A `main` of a hundred calls is thousands of operations in LLVM's dialect: a descriptor of each buffer, the parts of
+those descriptors, a task for each kernel. Where the code of kernels is made apart, all that is left of their calls is
+data. `stablexla_run_calls` of `targets/runtime/cpp/core/call_list.h` says what the numbers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+import mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.choices import Gate
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.operations import constant_of, defining, operations_named
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN
+from stablexla.targets.codegen.kernel import ELSEWHERE
+from stablexla.targets.codegen.runtime_calls import PLACES, RUN_CALLS, call_runtime, number_of
+from stablexla.targets.llvm.entry import CONTRACT
+from stablexla.targets.pipeline.passes import module_pass
+
+_FUNCTIONS, _CALLS = "stablexla_functions", "stablexla_calls"
+MOST_ARGUMENTS = 24
+"""Arguments of a kernel, without the range of its items, that the runtime can pass: `kMostArguments` there."""
+LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
+"""With fewer the module is left as it is: main is short enough then."""
+
+_DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
+_TABLES = """
+llvm.func @{run}(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
+{declared}
+llvm.mlir.global internal constant @{functions}() {{addr_space = 0 : i32}} : !llvm.array<{count} x ptr> {{
+  %t0 = llvm.mlir.poison : !llvm.array<{count} x ptr>
+  {filled}
+  llvm.return %t{count} : !llvm.array<{count} x ptr>
+}}
+llvm.mlir.global internal constant @{calls}(dense<"0x{numbers}"> : tensor<{length}xi64>) {{addr_space = 0 : i32}}
+  : !llvm.array<{length} x i64>
+"""
+_FILLED = """%f{i} = llvm.mlir.addressof @{name} : !llvm.ptr
+  %t{next} = llvm.insertvalue %f{i}, %t{i}[{i}] : !llvm.array<{count} x ptr>"""
+
+
+@module_pass(
+    "stablexla-list-calls", "makes calls of kernels whose code is elsewhere a list that the runtime carries out"
+)
+def list_calls(module: ir.Module) -> None:
+    """Put a call of the runtime in the place of each run of such calls in `main`, which then takes one argument.
+
+    That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
+    calling contract is an attribute of `main` from here on. A kernel stays a function that is called where one of its
+    calls is in a loop or a branch, or takes a number that is computed, or no integer.
+    """
+    functions = {symbol_of(view): view.operation for view in module.body.operations}
+    main = functions.get("main")
+    elsewhere = {name for name, function in functions.items() if ELSEWHERE in function.attributes}
+    if main is None or main.name != "func.func" or not elsewhere or len(main.regions[0].blocks) != 1:
+        return
+    with module.context, ir.Location.unknown():
+        listed = _ListedMain(main)
+        listed.read(elsewhere)
+        if len(listed.calls) < LEAST_CALLS():
+            return
+        for name in listed.functions:
+            erase(functions[name])
+        listed.write(module)
+
+
+@dataclass(eq=False)
+class _ListedMain:
+    """The calls of `main` that are listed, and what they are made to.
+
+    Attributes:
+        main: the function.
+        calls: their numbers in the order of the block, by operation.
+        functions: the kernels that are called, numbered.
+    """
+
+    main: ir.Operation
+    calls: dict[ir.Operation, list[int]] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)
+    _known: dict[ir.Value, tuple[int, int] | None] = field(default_factory=dict)
+
+    def read(self, elsewhere: set[str]) -> None:
+        """Find the calls."""
+        for number, argument in enumerate(self.main.regions[0].blocks[0].arguments):
+            self._known[argument] = number, 0
+        found: dict[str, list[tuple[ir.Operation, list[int]]]] = {}
+        for call in operations_named(self.main, "func.call"):
+            name = _callee(call)
+            if name in elsewhere:
+                numbers = self._numbers(call, name) if call.block == self.main.regions[0].blocks[0] else None
+                if numbers is None:
+                    elsewhere = elsewhere - {name}
+                found.setdefault(name, []).append((call, numbers or []))
+        self.functions = {name: number for number, name in enumerate(name for name in found if name in elsewhere)}
+        for name, number in self.functions.items():
+            self.calls |= {call: [number, *numbers] for call, numbers in found[name]}
+
+    def _numbers(self, call: ir.Operation, name: str) -> list[int] | None:
+        """Return the numbers of a call behind that of its function; None for a call that cannot be listed."""
+        *arguments, low, high = (self._argument(value) for value in call.operands)
+        if len(arguments) > MOST_ARGUMENTS or None in arguments or low != (-1, 0) or high is None or high[0] >= 0:
+            return None
+        marked = PARALLEL_GRAIN in call.attributes
+        grain = ir.IntegerAttr(call.attributes[PARALLEL_GRAIN]).value if marked else 0
+        pairs = [number for pair in arguments if pair is not None for number in pair]
+        return [high[1], grain, number_of(name), len(arguments), *pairs]
+
+    def _argument(self, value: ir.Value) -> tuple[int, int] | None:
+        """Return the buffer that a value is a part of, by number, and the offset, or -1 and an integer, or None."""
+        if value not in self._known:
+            self._known[value] = self._read(value)
+        return self._known[value]
+
+    def _read(self, value: ir.Value) -> tuple[int, int] | None:
+        maker = defining(value)
+        if maker is None:
+            return None
+        match maker.name:
+            case "arith.constant":
+                number = constant_of(value)
+                return None if number is None else (-1, number)
+            case "ub.poison":  # an argument that the kernel does not read
+                return (-1, 0) if isinstance(value.type, ir.MemRefType) else None
+            case "memref.view":
+                place, offset = self._argument(maker.operands[0]), constant_of(maker.operands[1])
+                return None if place is None or offset is None else (place[0], place[1] + offset)
+            case "builtin.unrealized_conversion_cast":  # one of `viewed`
+                return self._argument(maker.operands[0]) if len(maker.operands) == 1 else None
+            case _:
+                return None
+
+    def write(self, module: ir.Module) -> None:
+        """Replace the calls, and main's arguments."""
+        block = self.main.regions[0].blocks[0]
+        pointer = ir.Type.parse("!llvm.ptr")
+        count = len(block.arguments)
+        whole = block.add_argument(pointer, ir.Location.unknown())
+        run: list[ir.Operation] = []
+        numbers: list[int] = []
+        for view in list(block.operations):
+            op = view.operation
+            if op in self.calls:
+                run.append(op)
+            elif run and not _is_pure(op):
+                with ir.InsertionPoint(op):
+                    numbers += self._run(run, len(numbers), whole)
+                run = []
+        self._add_tables(module, numbers)
+        _drop_unused(block)
+        with ir.InsertionPoint.at_block_begin(block):
+            for number, argument in enumerate(list(block.arguments)[:count]):
+                if next(iter(argument.uses), None) is not None:
+                    argument.replace_all_uses_with(_loaded(whole, number, argument.type))
+        for number in reversed(range(count)):
+            block.erase_argument(number)
+        attributes = self.main.attributes
+        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([pointer], []))
+        if "arg_attrs" in attributes:
+            attributes[CONTRACT] = attributes["arg_attrs"]
+            del attributes["arg_attrs"]
+
+    def _run(self, run: Sequence[ir.Operation], start: int, whole: ir.Value) -> list[int]:
+        """Emit the call that carries out others, which are erased; return their numbers."""
+        numbers = [number for call in run for number in self.calls[call]]
+        places = {_callee(call): call.location.attr for call in run}  # the last of each kernel, as an error says
+        i64 = ir.IntegerType.get_signless(64)
+        tables = [_create("llvm.mlir.addressof", global_name=ir.FlatSymbolRefAttr.get(n)) for n in (_FUNCTIONS, _CALLS)]
+        tables[1] = _element(tables[1], start)
+        length = _create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, len(numbers)))
+        made = call_runtime(RUN_CALLS, [*tables, length, whole])
+        made.attributes[PLACES] = ir.ArrayAttr.get(
+            [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number_of(name)), at]) for name, at in places.items()]
+        )
+        for call in run:
+            erase(call)
+        return numbers
+
+    def _add_tables(self, module: ir.Module, numbers: Sequence[int]) -> None:
+        """Add the globals, and declarations of the functions, by their names alone."""
+        count = len(self.functions)
+        text = _TABLES.format(
+            run=RUN_CALLS,
+            declared="\n".join(f"llvm.func @{name}()" for name in self.functions),
+            functions=_FUNCTIONS,
+            calls=_CALLS,
+            count=count,
+            filled="\n  ".join(
+                _FILLED.format(i=i, next=i + 1, name=name, count=count) for name, i in self.functions.items()
+            ),
+            numbers=np.array(numbers, np.int64).tobytes().hex(),
+            length=len(numbers),
+        )
+        with ir.InsertionPoint.at_block_begin(module.body):
+            for view in ir.Module.parse(text).body.operations:
+                view.operation.clone()
+
+
+def _callee(call: ir.Operation) -> str:
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+
+
+def _is_pure(op: ir.Operation) -> bool:
+    """Return whether an operation neither reads nor writes memory, as far as main has such."""
+    return op.name.startswith(("arith.", "ub.")) or op.name in ("memref.view", "builtin.unrealized_conversion_cast")
+
+
+def _drop_unused(block: ir.Block) -> None:
+    """Erase the views and constants that listed calls alone used."""
+    for view in reversed(list(block.operations)):
+        if _is_pure(view.operation) and all(next(iter(r.uses), None) is None for r in view.operation.results):
+            erase(view.operation)
+
+
+def _loaded(whole: ir.Value, number: int, type_: ir.MemRefType) -> ir.Value:
+    """Emit a buffer of main as a memref: its address is in a cell, whose address `whole` has."""
+    i64 = ir.IntegerType.get_signless(64)
+    address = _create("llvm.load", None, _create("llvm.load", None, _element(whole, number)))
+    made = _create("llvm.mlir.poison", ir.Type.parse(_DESCRIPTOR))
+    numbers = (_create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, n)) for n in (0, *type_.shape, 1))
+    for value, place in zip((address, address, *numbers), ([0], [1], [2], [3, 0], [4, 0]), strict=True):
+        position = ir.DenseI64ArrayAttr.get(place)
+        made = _create("llvm.insertvalue", made.type, made, value, position=position)
+    return _create("builtin.unrealized_conversion_cast", type_, made)
+
+
+def _element(array: ir.Value, number: int) -> ir.Value:
+    """Emit the address of an element of 64 bits."""
+    return _create(
+        "llvm.getelementptr",
+        None,
+        array,
+        rawConstantIndices=ir.DenseI32ArrayAttr.get([number]),
+        elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(64)),
+    )
+
+
+def _create(name: str, result: ir.Type | None = None, *operands: ir.Value, **attributes: ir.Attribute) -> ir.Value:
+    """Create an operation, with a pointer as its result if no type is given."""
+    type_ = ir.Type.parse("!llvm.ptr") if result is None else result
+    return ir.Operation.create(name, results=[type_], operands=operands, attributes=attributes).result

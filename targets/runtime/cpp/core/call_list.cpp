@@ -1,0 +1,72 @@
+#include "call_list.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "stopping.h"
+#include "thread_pool.h"
+
+namespace {
+
+using Number = std::int64_t;
+
+// As many arguments as kernels of a list may have, without their range: `MOST_ARGUMENTS` of call_list.py.
+constexpr std::size_t kMostArguments = 24;
+
+// A kernel takes addresses and integers alone, which the calling conventions pass alike.
+struct Call {
+  const void* function;
+  std::size_t count;
+  Number arguments[kMostArguments];
+};
+
+template <std::size_t>
+using OneNumber = Number;
+
+template <std::size_t... i>
+void call_with(const Call& call, Number low, Number high, std::index_sequence<i...>) {
+  reinterpret_cast<void (*)(OneNumber<i>..., Number, Number)>(call.function)(call.arguments[i]..., low, high);
+}
+
+template <std::size_t n>
+void call_of(const Call& call, Number low, Number high) {
+  call_with(call, low, high, std::make_index_sequence<n>());
+}
+
+using Caller = void (*)(const Call& call, Number low, Number high);
+
+template <std::size_t... n>
+constexpr auto callers_of(std::index_sequence<n...>) {
+  struct Callers {
+    Caller of[sizeof...(n)];
+  };
+  return Callers{{call_of<n>...}};
+}
+
+constexpr auto kCallers = callers_of(std::make_index_sequence<kMostArguments + 1>());
+
+void call_range(void* context, Number low, Number high) {
+  const Call& call = *static_cast<const Call*>(context);
+  kCallers.of[call.count](call, low, high);
+}
+
+}  // namespace
+
+// No object here has a destructor, as a run is left by longjmp.
+extern "C" void stablexla_run_calls(const void* const* functions, const Number* calls, Number count,
+                                    void* const* const* buffers) {
+  for (const Number* const end = calls + count; calls != end;) {
+    const Number items = calls[1], grain = calls[2], place = calls[3];
+    Call call;
+    call.function = functions[calls[0]];
+    call.count = static_cast<std::size_t>(calls[4]);
+    calls += 5;
+    for (std::size_t i = 0; i < call.count; ++i, calls += 2)
+      call.arguments[i] = calls[0] < 0 ? calls[1] : reinterpret_cast<Number>(*buffers[calls[0]]) + calls[1];
+    if (grain != 0)
+      stablexla_parallel_for(call_range, &call, items, grain);
+    else
+      call_range(&call, 0, items);
+    stablexla_check(place);
+  }
+}

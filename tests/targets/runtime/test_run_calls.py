@@ -1,0 +1,51 @@
+"""`stablexla_run_calls`, called as machine code calls it, with C callbacks as kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stablexla.targets.llvm.call_list import MOST_ARGUMENTS, RUN_CALLS
+from stablexla.targets.runtime import find_symbol
+
+run_calls = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(
+    find_symbol(RUN_CALLS)
+)
+
+
+def cells(buffers: list[np.ndarray]) -> tuple[Any, list[Any]]:
+    """Return an array of the addresses of cells with the buffers' addresses, and what keeps it alive."""
+    made = [ctypes.c_void_p(buffer.ctypes.data) for buffer in buffers]
+    return (ctypes.c_void_p * len(made))(*(ctypes.addressof(cell) for cell in made)), made
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, MOST_ARGUMENTS])
+@pytest.mark.parametrize("grain", [0, 1, 3])
+def test_what_a_kernel_is_called_with(threads, count, grain):
+    threads(2)
+    seen: list[tuple[int, ...]] = []
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * (count + 2))(lambda *given: seen.append(given))
+    functions = (ctypes.c_void_p * 1)(ctypes.cast(function, ctypes.c_void_p).value)
+    buffers = [np.zeros(4, np.uint8), np.zeros(400, np.uint8)]
+    pairs = [[(1, 8 * i), (-1, -5 - i), (0, 0)][i % 3] for i in range(count)]
+    numbers = [0, 7, grain, 99, count, *(number for pair in pairs for number in pair)]
+    array, _kept = cells(buffers)
+    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), array)
+    wanted = tuple(offset if buffer < 0 else buffers[buffer].ctypes.data + offset for buffer, offset in pairs)
+    assert {given[:count] for given in seen} == {wanted}
+    ranges = sorted(given[count:] for given in seen)
+    assert ranges == ([(0, 7)] if not grain else [(low, min(low + grain, 7)) for low in range(0, 7, grain)])
+
+
+def test_calls_in_order(threads):
+    threads(1)
+    seen: list[str] = []
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+    made = [kind(lambda low, high, name=name: seen.append(f"{name}{low}{high}")) for name in "ab"]
+    functions = (ctypes.c_void_p * 2)(*(ctypes.cast(function, ctypes.c_void_p).value for function in made))
+    numbers = [1, 2, 0, 0, 0, 0, 3, 0, 0, 0, 1, 4, 1, 0, 0]
+    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), None)
+    assert seen == ["b02", "a03", "b04"]
