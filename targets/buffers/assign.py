@@ -64,6 +64,7 @@ class BufferedMain:
         self._views: dict[tuple[str, int, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}
         self._moving: dict[Buffer, ir.Value] = {}
+        self._numbers: dict[int, ir.Value] = {}
         self._zero: ir.Value | None = None
 
     def write(self) -> None:
@@ -110,8 +111,7 @@ class BufferedMain:
         if key not in self._views:
             whole = self._arguments[buffer.role, number]
             with ir.InsertionPoint(self._anchor):
-                offset = arith.ConstantOp(ir.IndexType.get(), buffer.offset).result
-                self._views[key] = memref.view(type_, whole, offset, [])
+                self._views[key] = memref.view(type_, whole, self._number(buffer.offset), [])
         return self._views[key]
 
     def _place(self, buffer: Buffer) -> ir.Value:
@@ -219,10 +219,17 @@ class BufferedMain:
 
     def _phase(self, phase: Phase, operands: Sequence[ir.Value]) -> None:
         if phase.items:
-            high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
+            high = self._number(phase.items)
             with self._guards.around(phase.function):
                 made = func.CallOp([], phase.function, [*operands, self._zero, high])
                 self._share(made.operation, phase.items, phase.grain)
+
+    def _number(self, number: int) -> ir.Value:
+        """Return a constant at the top of main."""
+        if number not in self._numbers:
+            with ir.InsertionPoint(self._anchor):
+                self._numbers[number] = arith.ConstantOp(ir.IndexType.get(), number).result
+        return self._numbers[number]
 
     def _pack_ahead(self, ahead: PackedAhead) -> None:
         """Pack what a loop does not change: the phase uses two buffers only, the input and what it makes of it."""

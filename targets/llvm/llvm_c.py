@@ -239,6 +239,25 @@ def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False, cpu:
         return session.emit()
 
 
+@functools.cache
+def _machines(llvm: Any, opt_level: int, cpu: str) -> list[int]:
+    """Return the target machines of a kind that no thread uses; making one takes as long as a small kernel."""
+    return []
+
+
+def _new_machine(llvm: Any, here: HostProcessor, opt_level: int, cpu: str) -> int:
+    target, message = c_void_p(), c_void_p()
+    name, features = here.cpu, here.features
+    if cpu:
+        name, features = processor.llvm_name(cpu).encode(), _features(processor.LEVELS.get(cpu, frozenset()))
+    if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
+        raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
+    made: int = llvm.LLVMCreateTargetMachine(
+        target, here.triple, name, features, opt_level, *_MODELS[_FAMILIES[platform.machine()]]
+    )
+    return made
+
+
 class _Session:
     """One module being compiled by LLVM, in an LLVM context of its own."""
 
@@ -256,7 +275,7 @@ class _Session:
 
     def __exit__(self, *_: object) -> None:
         if self._machine is not None:
-            self._llvm.LLVMDisposeTargetMachine(self._machine)
+            _machines(self._llvm, *self._kind).append(self._machine)
         if self._module is not None:
             self._llvm.LLVMDisposeModule(self._module)
         self._llvm.LLVMContextDispose(self._context)
@@ -278,15 +297,12 @@ class _Session:
             raise LlvmError("; ".join(["the module has no translation to LLVM", *self._said]))
 
     def take_machine(self, opt_level: int, cpu: str) -> None:
-        llvm, here, target, message = self._llvm, host(), c_void_p(), c_void_p()
-        name, features = here.cpu, here.features
-        if cpu:
-            name, features = processor.llvm_name(cpu).encode(), _features(processor.LEVELS.get(cpu, frozenset()))
-        if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
-            raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
-        self._machine = llvm.LLVMCreateTargetMachine(
-            target, here.triple, name, features, opt_level, *_MODELS[_FAMILIES[platform.machine()]]
-        )
+        llvm, here, self._kind = self._llvm, host(), (opt_level, cpu)
+        free = _machines(llvm, *self._kind)
+        try:
+            self._machine = free.pop()  # of another thread, or none: lists are safe
+        except IndexError:
+            self._machine = _new_machine(llvm, here, opt_level, cpu)
         layout = llvm.LLVMCreateTargetDataLayout(self._machine)
         llvm.LLVMSetModuleDataLayout(self._module, layout)
         llvm.LLVMDisposeTargetData(layout)
