@@ -27,12 +27,14 @@ from stablexla.targets.pipeline.passes import module_pass
 _FUNCTIONS, _CALLS = "stablexla_functions", "stablexla_calls"
 MOST_ARGUMENTS = 24
 """Arguments of a kernel, without the range of its items, that the runtime can pass: `kMostArguments` there."""
+# What an argument is that is no buffer, as there: an integer, or the place of one that main computes.
+_INTEGER, _COMPUTED = -1, -2
 LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
 """With fewer the module is left as it is: main is short enough then."""
 
 _DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
 _TABLES = """
-llvm.func @{run}(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
+llvm.func @{run}(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, !llvm.ptr)
 {declared}
 llvm.mlir.global internal constant @{functions}() {{addr_space = 0 : i32}} : !llvm.array<{count} x ptr> {{
   %t0 = llvm.mlir.poison : !llvm.array<{count} x ptr>
@@ -53,8 +55,9 @@ def list_calls(module: ir.Module) -> None:
     """Put a call of the runtime in the place of each run of such calls in `main`, which then takes one argument.
 
     That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
-    calling contract is an attribute of `main` from here on. A kernel stays a function that is called where one of its
-    calls is in a loop or a branch, or takes a number that is computed, or no integer.
+    calling contract is an attribute of `main` from here on. Integers that `main` computes are handed over in an array
+    of its own. A kernel stays a function that is called where one of its calls is in a loop or a branch, or takes a
+    float.
     """
     functions = {symbol_of(view): view.operation for view in module.body.operations}
     main = functions.get("main")
@@ -79,11 +82,13 @@ class _ListedMain:
         main: the function.
         calls: their numbers in the order of the block, by operation.
         functions: the kernels that are called, numbered.
+        computed: the integers that main computes for them, numbered.
     """
 
     main: ir.Operation
     calls: dict[ir.Operation, list[int]] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict)
+    computed: dict[ir.Value, int] = field(default_factory=dict)
     _known: dict[ir.Value, tuple[int, int] | None] = field(default_factory=dict)
 
     def read(self, elsewhere: set[str]) -> None:
@@ -105,7 +110,13 @@ class _ListedMain:
     def _numbers(self, call: ir.Operation, name: str) -> list[int] | None:
         """Return the numbers of a call behind that of its function; None for a call that cannot be listed."""
         *arguments, low, high = (self._argument(value) for value in call.operands)
-        if len(arguments) > MOST_ARGUMENTS or None in arguments or low != (-1, 0) or high is None or high[0] >= 0:
+        if (
+            len(arguments) > MOST_ARGUMENTS
+            or None in arguments
+            or low != (_INTEGER, 0)
+            or high is None
+            or high[0] != _INTEGER
+        ):
             return None
         marked = PARALLEL_GRAIN in call.attributes
         grain = ir.IntegerAttr(call.attributes[PARALLEL_GRAIN]).value if marked else 0
@@ -113,7 +124,7 @@ class _ListedMain:
         return [high[1], grain, number_of(name), len(arguments), *pairs]
 
     def _argument(self, value: ir.Value) -> tuple[int, int] | None:
-        """Return the buffer that a value is a part of, by number, and the offset, or -1 and an integer, or None."""
+        """Return the buffer that a value is a part of and its offset, or which kind of integer it is, or None."""
         if value not in self._known:
             self._known[value] = self._read(value)
         return self._known[value]
@@ -125,14 +136,16 @@ class _ListedMain:
         match maker.name:
             case "arith.constant":
                 number = constant_of(value)
-                return None if number is None else (-1, number)
+                return None if number is None else (_INTEGER, number)
             case "ub.poison":  # an argument that the kernel does not read
-                return (-1, 0) if isinstance(value.type, ir.MemRefType) else None
+                return (_INTEGER, 0) if isinstance(value.type, ir.MemRefType) else None
             case "memref.view":
                 place, offset = self._argument(maker.operands[0]), constant_of(maker.operands[1])
                 return None if place is None or offset is None else (place[0], place[1] + offset)
             case "builtin.unrealized_conversion_cast":  # one of `viewed`
                 return self._argument(maker.operands[0]) if len(maker.operands) == 1 else None
+            case _ if isinstance(value.type, ir.IntegerType | ir.IndexType):
+                return _COMPUTED, self.computed.setdefault(value, len(self.computed))
             case _:
                 return None
 
@@ -142,6 +155,8 @@ class _ListedMain:
         pointer = ir.Type.parse("!llvm.ptr")
         count = len(block.arguments)
         whole = block.add_argument(pointer, ir.Location.unknown())
+        with ir.InsertionPoint.at_block_begin(block):
+            place = _array_of(len(self.computed))
         run: list[ir.Operation] = []
         numbers: list[int] = []
         for view in list(block.operations):
@@ -150,7 +165,7 @@ class _ListedMain:
                 run.append(op)
             elif run and not _is_pure(op):
                 with ir.InsertionPoint(op):
-                    numbers += self._run(run, len(numbers), whole)
+                    numbers += self._run(run, len(numbers), whole, place)
                 run = []
         self._add_tables(module, numbers)
         _drop_unused(block)
@@ -166,15 +181,21 @@ class _ListedMain:
             attributes[CONTRACT] = attributes["arg_attrs"]
             del attributes["arg_attrs"]
 
-    def _run(self, run: Sequence[ir.Operation], start: int, whole: ir.Value) -> list[int]:
-        """Emit the call that carries out others, which are erased; return their numbers."""
+    def _run(self, run: Sequence[ir.Operation], start: int, whole: ir.Value, place: ir.Value) -> list[int]:
+        """Emit the call that carries out others, which are erased; return their numbers.
+
+        Args:
+            place: of the integers that are computed.
+        """
         numbers = [number for call in run for number in self.calls[call]]
         places = {_callee(call): call.location.attr for call in run}  # the last of each kernel, as an error says
         i64 = ir.IntegerType.get_signless(64)
         tables = [_create("llvm.mlir.addressof", global_name=ir.FlatSymbolRefAttr.get(n)) for n in (_FUNCTIONS, _CALLS)]
         tables[1] = _element(tables[1], start)
         length = _create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, len(numbers)))
-        made = call_runtime(RUN_CALLS, [*tables, length, whole])
+        for value in dict.fromkeys(value for call in run for value in call.operands if value in self.computed):
+            ir.Operation.create("llvm.store", operands=[_wide(value), _element(place, self.computed[value])])
+        made = call_runtime(RUN_CALLS, [*tables, length, whole, place])
         made.attributes[PLACES] = ir.ArrayAttr.get(
             [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number_of(name)), at]) for name, at in places.items()]
         )
@@ -228,6 +249,23 @@ def _loaded(whole: ir.Value, number: int, type_: ir.MemRefType) -> ir.Value:
         position = ir.DenseI64ArrayAttr.get(place)
         made = _create("llvm.insertvalue", made.type, made, value, position=position)
     return _create("builtin.unrealized_conversion_cast", type_, made)
+
+
+def _array_of(count: int) -> ir.Value:
+    """Emit an array of so many integers on the stack; null for none."""
+    if not count:
+        return _create("llvm.mlir.zero")
+    i64 = ir.IntegerType.get_signless(64)
+    length = _create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, count))
+    return _create("llvm.alloca", None, length, elem_type=ir.TypeAttr.get(i64))
+
+
+def _wide(value: ir.Value) -> ir.Value:
+    """Emit an integer in 64 bits, of which a kernel reads as many as it has."""
+    i64 = ir.IntegerType.get_signless(64)
+    if value.type == i64:
+        return value
+    return _create("arith.index_cast" if isinstance(value.type, ir.IndexType) else "arith.extui", i64, value)
 
 
 def _element(array: ir.Value, number: int) -> ir.Value:

@@ -1,7 +1,7 @@
 // RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-list-calls)' | FileCheck %s
 
 // Calls of kernels whose code is elsewhere become a list; buffers are numbers of main's arguments, with offsets.
-// CHECK: llvm.func @stablexla_run_calls(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
+// CHECK: llvm.func @stablexla_run_calls(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, !llvm.ptr)
 // CHECK: llvm.func @first_impl()
 // CHECK: llvm.func @second_impl()
 // CHECK: llvm.mlir.global internal constant @stablexla_functions()
@@ -13,11 +13,12 @@
 // CHECK-SAME: 1, 1, 0, [[OTHER:[0-9]+]], 3, 2, 64, -1, 7, 1, 0,
 // CHECK-LABEL: func.func @main(
 // CHECK-SAME: %[[ALL:.*]]: !llvm.ptr) attributes {stablexla.contract = [{stablexla.role = "parameter"}, {stablexla.role = "result"}, {stablexla.role = "arena"}]}
+// CHECK-NEXT: %[[NONE:.*]] = llvm.mlir.zero
 // CHECK-NEXT: %[[FUNCTIONS:.*]] = llvm.mlir.addressof @stablexla_functions
 // CHECK-NEXT: %[[CALLS:.*]] = llvm.mlir.addressof @stablexla_calls
 // CHECK-NEXT: %[[FIRST:.*]] = llvm.getelementptr %[[CALLS]][0]
 // CHECK-NEXT: %[[LENGTH:.*]] = llvm.mlir.constant(38 : i64)
-// CHECK-NEXT: llvm.call @stablexla_run_calls(%[[FUNCTIONS]], %[[FIRST]], %[[LENGTH]], %[[ALL]]) {stablexla.places = {{\[\[}}[[PLACE]], #loc{{[0-9]*}}], [[[OTHER]], #loc{{[0-9]*}}]]}
+// CHECK-NEXT: llvm.call @stablexla_run_calls(%[[FUNCTIONS]], %[[FIRST]], %[[LENGTH]], %[[ALL]], %[[NONE]]) {stablexla.places = {{\[\[}}[[PLACE]], #loc{{[0-9]*}}], [[[OTHER]], #loc{{[0-9]*}}]]}
 // CHECK-NEXT: return
 func.func private @first_impl(memref<4xf32>, memref<4xf32>, index, index) attributes {stablexla.elsewhere}
 func.func private @second_impl(memref<4xf32>, i32, memref<4xf32>, index, index) attributes {stablexla.elsewhere}
@@ -39,7 +40,7 @@ func.func @main(%x: memref<4xf32> {stablexla.role = "parameter"}, %out: memref<4
 // -----
 
 // What reads or writes memory stays where it stands between them, and finds its buffers in the array; a kernel that
-// takes a number that is computed is called, at all its places.
+// takes a float is called, at all its places.
 // CHECK-LABEL: func.func @main(
 // CHECK-SAME: %[[ALL:.*]]: !llvm.ptr)
 // CHECK: %[[CELL:.*]] = llvm.getelementptr %[[ALL]][0]
@@ -66,6 +67,30 @@ func.func @main(%x: memref<4xf32>) {
   call @scaled_impl(%x, %two, %zero, %one) : (memref<4xf32>, f32, index, index) -> ()
   call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
   call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  return
+}
+
+// -----
+
+// Integers that main computes are handed over in an array of its own.
+// CHECK: llvm.mlir.global internal constant @stablexla_calls(dense<[0, 1, 0, [[PLACE:[0-9]+]], 2, -2, 0, 0, 0,
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[ALL:.*]]: !llvm.ptr)
+// CHECK: %[[ROOM:.*]] = llvm.alloca %{{.*}} x i64
+// CHECK: %[[NUMBER:.*]] = memref.load
+// CHECK: %[[WIDE:.*]] = arith.extui %[[NUMBER]] : i32 to i64
+// CHECK: %[[AT:.*]] = llvm.getelementptr %[[ROOM]][0]
+// CHECK: llvm.store %[[WIDE]], %[[AT]]
+// CHECK: llvm.call @stablexla_run_calls(%{{.*}}, %{{.*}}, %{{.*}}, %[[ALL]], %[[ROOM]])
+func.func private @kernel_impl(i32, memref<4xf32>, index, index) attributes {stablexla.elsewhere}
+func.func @main(%x: memref<4xf32>, %n: memref<1xi32>) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %number = memref.load %n[%zero] : memref<1xi32>
+  call @kernel_impl(%number, %x, %zero, %one) : (i32, memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%number, %x, %zero, %one) : (i32, memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%number, %x, %zero, %one) : (i32, memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%number, %x, %zero, %one) : (i32, memref<4xf32>, index, index) -> ()
   return
 }
 

@@ -11,7 +11,7 @@ import pytest
 from stablexla.targets.llvm.call_list import MOST_ARGUMENTS, RUN_CALLS
 from stablexla.targets.runtime import find_symbol
 
-run_calls = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(
+run_calls = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2)(
     find_symbol(RUN_CALLS)
 )
 
@@ -30,11 +30,14 @@ def test_what_a_kernel_is_called_with(threads, count, grain):
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * (count + 2))(lambda *given: seen.append(given))
     functions = (ctypes.c_void_p * 1)(ctypes.cast(function, ctypes.c_void_p).value)
     buffers = [np.zeros(4, np.uint8), np.zeros(400, np.uint8)]
-    pairs = [[(1, 8 * i), (-1, -5 - i), (0, 0)][i % 3] for i in range(count)]
+    pairs = [[(1, 8 * i), (-1, -5 - i), (0, 0), (-2, i)][i % 4] for i in range(count)]
+    computed = (ctypes.c_int64 * max(count, 1))(*(1000 + i for i in range(count)))
     numbers = [0, 7, grain, 99, count, *(number for pair in pairs for number in pair)]
     array, _kept = cells(buffers)
-    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), array)
-    wanted = tuple(offset if buffer < 0 else buffers[buffer].ctypes.data + offset for buffer, offset in pairs)
+    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), array, computed)
+    numbered = {-1: lambda number: number, -2: lambda place: computed[place]}
+    numbered |= {i: lambda offset, at=buffer.ctypes.data: at + offset for i, buffer in enumerate(buffers)}
+    wanted = tuple(numbered[kind](number) for kind, number in pairs)
     assert {given[:count] for given in seen} == {wanted}
     ranges = sorted(given[count:] for given in seen)
     assert ranges == ([(0, 7)] if not grain else [(low, min(low + grain, 7)) for low in range(0, 7, grain)])
@@ -47,5 +50,5 @@ def test_calls_in_order(threads):
     made = [kind(lambda low, high, name=name: seen.append(f"{name}{low}{high}")) for name in "ab"]
     functions = (ctypes.c_void_p * 2)(*(ctypes.cast(function, ctypes.c_void_p).value for function in made))
     numbers = [1, 2, 0, 0, 0, 0, 3, 0, 0, 0, 1, 4, 1, 0, 0]
-    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), None)
+    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), None, None)
     assert seen == ["b02", "a03", "b04"]

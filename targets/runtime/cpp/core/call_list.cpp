@@ -54,7 +54,7 @@ void call_range(void* context, Number low, Number high) {
 
 // No object here has a destructor, as a run is left by longjmp.
 extern "C" void stablexla_run_calls(const void* const* functions, const Number* calls, Number count,
-                                    void* const* const* buffers) {
+                                    void* const* const* buffers, const Number* computed) {
   for (const Number* const end = calls + count; calls != end;) {
     const Number items = calls[1], grain = calls[2], place = calls[3];
     Call call;
@@ -62,7 +62,9 @@ extern "C" void stablexla_run_calls(const void* const* functions, const Number* 
     call.count = static_cast<std::size_t>(calls[4]);
     calls += 5;
     for (std::size_t i = 0; i < call.count; ++i, calls += 2)
-      call.arguments[i] = calls[0] < 0 ? calls[1] : reinterpret_cast<Number>(*buffers[calls[0]]) + calls[1];
+      call.arguments[i] = calls[0] >= 0    ? reinterpret_cast<Number>(*buffers[calls[0]]) + calls[1]
+                          : calls[0] == -1 ? calls[1]
+                                           : computed[calls[1]];
     if (grain != 0)
       stablexla_parallel_for(call_range, &call, items, grain);
     else
