@@ -12,7 +12,7 @@ from dataclasses import field, fields
 from typing import Any, ClassVar, Protocol
 
 import mlir.ir as ir
-from mlir.dialects import func, memref
+from mlir.dialects import func
 
 from stablexla.dialects.choices import active_choices
 from stablexla.dialects.erasing import erase
@@ -150,7 +150,7 @@ class SharedFunctions:
             owner = buffer.ssa.owner
             begin = ir.InsertionPoint.at_block_begin(owner) if isinstance(owner, ir.Block) else None
             with begin or ir.InsertionPoint.after(owner):
-                found = self._open[buffer.ssa] = _reinterpreted(buffer)
+                found = self._open[buffer.ssa] = cg.viewed(buffer.ssa, _open(buffer.element))
         return found
 
 
@@ -200,12 +200,3 @@ def check_value(value: Any, where: str) -> None:
 
 def _open(element: ir.Type) -> ir.Type:
     return ir.MemRefType.get([EXTENT], element)
-
-
-def _reinterpreted(buffer: Value) -> ir.Value:
-    layout = ir.StridedLayoutAttr.get(0, [1])
-    strided = ir.MemRefType.get([EXTENT], buffer.element, layout)
-    whole = memref.reinterpret_cast(
-        strided, buffer.ssa, [], [], [], static_offsets=[0], static_sizes=[EXTENT], static_strides=[1]
-    )
-    return memref.cast(_open(buffer.element), whole)
