@@ -22,7 +22,6 @@ from stablexla.dialects.rules import COMPOSITE, LoweringRule
 from stablexla.dialects.source_files import frames_in, line_of
 from stablexla.dialects.stopping import look
 from stablexla.dialects.symbols import symbol_of
-from stablexla.lowering.support.locations import Locations
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
 from stablexla.lowering.support.repeats import PART
@@ -196,7 +195,7 @@ class ModuleLowering:
         self._entry: ir.Block | None = None
         self._made_once: dict[str, ir.Value] = {}
         self._values: dict[hlo_ir.Value, ir.Value] = {}
-        self._locations = Locations()
+        self._locations: dict[hlo_ir.Attribute, ir.Location] = {}
 
     def lower(self) -> ir.Module:
         """Lower the module; return an upstream module with one public function `main`."""
@@ -272,7 +271,7 @@ class ModuleLowering:
         look()
         ctx = LoweringContext(op, self)
         operands = [self._values[v] for v in op.operands]
-        with self._locations.of(op.location):
+        with self._location(op.location):
             if op.name == "func.call":  # of a part
                 callee = hlo_ir.FlatSymbolRefAttr(op.attributes["callee"]).value
                 if callee not in self.functions or PART not in self.functions[callee].operation.attributes:
@@ -287,6 +286,18 @@ class ModuleLowering:
         for formal, actual, type_ in zip(op.results, results, ctx.result_types, strict=True):
             assert actual.type == ssa_type(type_), f"{op.name}: {actual.type} is not {ssa_type(type_)}"
             self._values[formal] = actual
+
+    def _location(self, location: Any) -> ir.Location:
+        attribute = location.attr
+        found = self._locations.get(attribute)
+        if found is None:
+            text = str(location)
+            try:
+                found = ir.Location.from_attr(ir.Attribute.parse(text))
+            except ir.MLIRError:  # a location that wraps an attribute of StableHLO's own context
+                found = ir.Location.name(text)
+            self._locations[attribute] = found
+        return found
 
 
 def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:

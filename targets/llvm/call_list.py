@@ -27,6 +27,8 @@ from stablexla.targets.pipeline.passes import module_pass
 _FUNCTIONS, _CALLS = "stablexla_functions", "stablexla_calls"
 MOST_ARGUMENTS = 24
 """Arguments of a kernel, without the range of its items, that the runtime can pass: `kMostArguments` there."""
+# Arguments that are in registers on all machines whose stack is packed.
+_IN_REGISTERS = 8
 # What an argument is that is no buffer, as there: an integer, or the place of one that main computes.
 _INTEGER, _COMPUTED = -1, -2
 LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
@@ -56,8 +58,8 @@ def list_calls(module: ir.Module) -> None:
 
     That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
     calling contract is an attribute of `main` from here on. Integers that `main` computes are handed over in an array
-    of its own. A kernel stays a function that is called where one of its calls is in a loop or a branch, or takes a
-    float.
+    of its own. A kernel stays a function that is called where one of its calls is in a loop or a branch, takes a float
+    or a complex number, or takes more than the runtime passes.
     """
     functions = {symbol_of(view): view.operation for view in module.body.operations}
     main = functions.get("main")
@@ -80,7 +82,7 @@ class _ListedMain:
 
     Attributes:
         main: the function.
-        calls: their numbers in the order of the block, by operation.
+        calls: their numbers, by operation.
         functions: the kernels that are called, numbered.
         computed: the integers that main computes for them, numbered.
     """
@@ -106,17 +108,16 @@ class _ListedMain:
         self.functions = {name: number for number, name in enumerate(name for name in found if name in elsewhere)}
         for name, number in self.functions.items():
             self.calls |= {call: [number, *numbers] for call, numbers in found[name]}
+        if self.computed:  # some of them by calls that are not listed
+            given = {value for call in self.calls for value in call.operands}
+            self.computed = {value: place for value, place in self.computed.items() if value in given}
 
     def _numbers(self, call: ir.Operation, name: str) -> list[int] | None:
         """Return the numbers of a call behind that of its function; None for a call that cannot be listed."""
         *arguments, low, high = (self._argument(value) for value in call.operands)
-        if (
-            len(arguments) > MOST_ARGUMENTS
-            or None in arguments
-            or low != (_INTEGER, 0)
-            or high is None
-            or high[0] != _INTEGER
-        ):
+        if len(arguments) > MOST_ARGUMENTS or None in arguments or _is_packed(call):
+            return None
+        if low != (_INTEGER, 0) or high is None or high[0] != _INTEGER:
             return None
         marked = PARALLEL_GRAIN in call.attributes
         grain = ir.IntegerAttr(call.attributes[PARALLEL_GRAIN]).value if marked else 0
@@ -156,7 +157,7 @@ class _ListedMain:
         count = len(block.arguments)
         whole = block.add_argument(pointer, ir.Location.unknown())
         with ir.InsertionPoint.at_block_begin(block):
-            place = _array_of(len(self.computed))
+            place = _array_of(1 + max(self.computed.values(), default=-1))
         run: list[ir.Operation] = []
         numbers: list[int] = []
         for view in list(block.operations):
@@ -227,9 +228,18 @@ def _callee(call: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
+def _is_packed(call: ir.Operation) -> bool:
+    """Return whether an argument on the stack may have less than eight bytes there: so it is on macOS."""
+    behind = (value.type for value in list(call.operands)[_IN_REGISTERS:])
+    return any(isinstance(type_, ir.IntegerType) and type_.width < 64 for type_ in behind)
+
+
 def _is_pure(op: ir.Operation) -> bool:
     """Return whether an operation neither reads nor writes memory, as far as main has such."""
-    return op.name.startswith(("arith.", "ub.")) or op.name in ("memref.view", "builtin.unrealized_conversion_cast")
+    return op.name.startswith(("arith.", "complex.", "math.", "ub.")) or op.name in (
+        "memref.view",
+        "builtin.unrealized_conversion_cast",
+    )
 
 
 def _drop_unused(block: ir.Block) -> None:

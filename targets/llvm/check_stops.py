@@ -47,7 +47,8 @@ SHORT = Gate("check-stops.short", 1_000_000, eager=1)
 def check_stops(module: ir.Module) -> None:
     """Insert the checks. Each has a number, and the location of what it stands behind: `take_places` reads them.
 
-    A main without loops, whose kernels are all too small for a second thread, gets none: it ends at once.
+    A main without loops, whose kernels are all too small for a second thread, gets none: it ends at once. The
+    runtime has those of calls in a list.
     """
     main = next((view.operation for view in module.body.operations if symbol_of(view) == "main"), None)
     if main is None or main.name != "func.func":

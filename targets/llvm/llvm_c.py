@@ -273,12 +273,14 @@ class _Session:
         self._machine: int | None = None
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._machine is not None:
-            _machines(self._llvm, *self._kind).append(self._machine)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._module is not None:
             self._llvm.LLVMDisposeModule(self._module)
         self._llvm.LLVMContextDispose(self._context)
+        if self._machine is not None and kind is None:
+            _machines(self._llvm, *self._kind).append(self._machine)
+        elif self._machine is not None:
+            self._llvm.LLVMDisposeTargetMachine(self._machine)
 
     def _note(self, diagnostic: int, _: object) -> None:
         """Collect an error; without a handler LLVM ends the process at one."""

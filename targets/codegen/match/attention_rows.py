@@ -159,8 +159,8 @@ def selects_zero(block: ir.Block, constant: Callable[[int], ir.Attribute | None]
     """Whether one side of the select that ends a body is 0; `constant` returns that of an operand, by its number."""
     last = list(block.operations)[-2].operation
     arguments, zero = list(block.arguments), ir.FloatAttr.get(last.results[0].type, 0.0)
-    sides = list(last.operands)[1:]
-    return any((constant(arguments.index(v)) if v in arguments else constant_attribute(v)) == zero for v in sides)
+    sides = (constant(arguments.index(v)) if v in arguments else constant_attribute(v) for v in list(last.operands)[1:])
+    return any(side is not None and side == zero for side in sides)
 
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:

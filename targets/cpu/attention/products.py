@@ -158,6 +158,7 @@ class _Product:
         self, place: QueryBlock, factor: AttentionOperand, to: int, across: tuple[int, int], along: tuple[int, int]
     ) -> None:
         """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
+        panels = PackedPanels(self.space.width, along[1], self.lanes)
         source = PackingSource(
             self.arguments.inputs[factor.operand.number],
             place.of_batch(factor.strides),
@@ -165,8 +166,8 @@ class _Product:
             along[0],
             cg.index(across[1]),
             cg.index(along[1]),
+            deep=along[1] >= panels.square,
         )
-        panels = PackedPanels(self.space.width, along[1], self.lanes)
         packed = PackedOperand(place.buffer, place.base + to)
         pack_operand(self.functions, panels, source, factor.operand.conversion, packed)
 
@@ -189,7 +190,8 @@ class _Product:
         """
         count, most = steps
         block = most if most <= LONGEST_RUNNING_SUM() else BLOCK()
-        with cg.loop(0, count if block < most else 1, block) as k:
+        # Once at least: a tile may have no keys, and its sums are 0 then.
+        with cg.loop(0, cg.maximum(cg.index(count), 1) if block < most else 1, block) as k:
             lhs = replace(left, at=k.iv + left.at)
             rhs = PackedOperand(self.arguments.scratch[0], k.iv * self.space.width + right)
             deep = cg.minimum(cg.index(count) - k.iv, block) if block < most else count

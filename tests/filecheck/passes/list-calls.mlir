@@ -96,6 +96,50 @@ func.func @main(%x: memref<4xf32>, %n: memref<1xi32>) {
 
 // -----
 
+// A narrow integer may be the eighth argument, and none behind it.
+// CHECK: llvm.func @eighth_impl()
+// CHECK-NOT: llvm.func @ninth_impl()
+// CHECK-LABEL: func.func @main(
+// CHECK: call @ninth_impl(
+func.func private @eighth_impl(i64, i64, i64, i64, i64, i64, i64, i8, i64, index, index) attributes {stablexla.elsewhere}
+func.func private @ninth_impl(i64, i64, i64, i64, i64, i64, i64, i64, i8, index, index) attributes {stablexla.elsewhere}
+func.func @main() {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %n = arith.constant 5 : i64
+  %b = arith.constant 5 : i8
+  call @eighth_impl(%n, %n, %n, %n, %n, %n, %n, %b, %n, %zero, %one) : (i64, i64, i64, i64, i64, i64, i64, i8, i64, index, index) -> ()
+  call @eighth_impl(%n, %n, %n, %n, %n, %n, %n, %b, %n, %zero, %one) : (i64, i64, i64, i64, i64, i64, i64, i8, i64, index, index) -> ()
+  call @eighth_impl(%n, %n, %n, %n, %n, %n, %n, %b, %n, %zero, %one) : (i64, i64, i64, i64, i64, i64, i64, i8, i64, index, index) -> ()
+  call @eighth_impl(%n, %n, %n, %n, %n, %n, %n, %b, %n, %zero, %one) : (i64, i64, i64, i64, i64, i64, i64, i8, i64, index, index) -> ()
+  call @ninth_impl(%n, %n, %n, %n, %n, %n, %n, %n, %b, %zero, %one) : (i64, i64, i64, i64, i64, i64, i64, i64, i8, index, index) -> ()
+  return
+}
+
+// -----
+
+// An operation that touches no memory ends no list.
+// CHECK-LABEL: func.func @main(
+// CHECK: math.sin
+// CHECK: llvm.call @stablexla_run_calls
+// CHECK-NOT: stablexla_run_calls
+// CHECK: memref.store
+func.func private @kernel_impl(memref<4xf32>, index, index) attributes {stablexla.elsewhere}
+func.func @main(%x: memref<4xf32>) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %number = memref.load %x[%zero] : memref<4xf32>
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  %sine = math.sin %number : f32
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  memref.store %sine, %x[%zero] : memref<4xf32>
+  return
+}
+
+// -----
+
 // Calls in loops stay; too few others are no list, nor are calls of kernels that are in the module.
 // CHECK-LABEL: func.func @main(
 // CHECK-SAME: memref<4xf32>

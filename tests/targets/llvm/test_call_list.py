@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import mlir.ir as ir
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.llvm import call_list, early_code
 from stablexla.targets.llvm.call_list import LEAST_CALLS, MOST_ARGUMENTS, RUN_CALLS, list_calls
+from stablexla.targets.runtime import RunLimits
 from tests.targets.llvm.test_split_module import many
 
 
@@ -73,3 +77,49 @@ def test_equal_results_on_both_sides_of_the_gate(monkeypatch: pytest.MonkeyPatch
             np.testing.assert_array_equal(one, other)
         said = {text.partition(" at ")[0] for text in each._function.places.values()}
         assert each is made[-1] or said >= {"contraction_0", "contraction_1", "row_0", "loop_0"}
+
+
+@pytest.mark.usefixtures("early")
+def test_a_run_is_left_in_the_middle_of_a_list() -> None:
+    x = np.random.default_rng(1).standard_normal((37, 41), np.float32)
+    listed = sx.compile(program())
+    assert RUN_CALLS.encode() in symbols(listed)
+    wanted = listed.execute([x])
+    with RunLimits() as limits:
+        limits.cancel()
+        with pytest.raises(
+            sx.ExecutionError, match=r"(?s)cancelled.*in (contraction|loop|row)_\d+ at .*test_split_module.py"
+        ):
+            listed.execute([x])
+    for one, other in zip(listed.execute([x]), wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("early")
+def test_integers_that_main_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several types, before a loop and in what comes after it, where a kernel of the list makes one of them."""
+
+    def function(x: Any, wide: Any, narrow: Any, flag: Any) -> Any:
+        for step in range(4):
+            x = jnp.where(flag, jnp.tanh(x @ x * 0.1), x) + (narrow + step).astype(x.dtype)
+            x = jax.lax.dynamic_update_slice(x, jnp.tanh(x[:3]), (wide + step, 0))
+        found = jnp.argmax(x[0])
+        y = jax.lax.fori_loop(0, found % 3 + 1, lambda _, y: jnp.sin(y) + 1, x)
+        for _ in range(4):
+            y = jax.lax.dynamic_slice(jnp.tanh(y @ y * 0.1), (found % 4, 0), (y.shape[0] - 5, y.shape[1]))[
+                :, : y.shape[0] - 5
+            ]
+        return x, y
+
+    x = np.random.default_rng(1).standard_normal((37, 37), np.float32)
+    arguments = [x, np.int32(-2), np.int8(-3), np.bool_(True)]
+    text = jax.jit(function).lower(*arguments).as_text()
+    listed = sx.compile(text)
+    assert RUN_CALLS.encode() in symbols(listed)
+    monkeypatch.setattr(LEAST_CALLS, "usual", 1000)
+    called = sx.compile(text)
+    assert RUN_CALLS.encode() not in symbols(called)
+    for one, other in zip(listed.execute(arguments), called.execute(arguments), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(listed.execute(arguments), jax.jit(function)(*arguments), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)

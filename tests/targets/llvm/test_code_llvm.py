@@ -6,15 +6,20 @@ import ctypes.util
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import llvm
+import mlir.ir as ir
 import pytest
 
 import stablexla as sx
 from stablexla.compiling.cache import surroundings
+from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.llvm.code_llvm import PACKAGE, SecondLlvm, second_llvm
+from stablexla.targets.llvm.llvm_c import LlvmError, object_file
 from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.runtime import processor
 
 LIBRARY = Path(next(iter(llvm.__path__)), "lib", "libLLVM.so")
 """That of MLIR's package, which can stand for a second one: it is loaded anew."""
@@ -55,6 +60,22 @@ def test_the_extra() -> None:
 def _of_extra() -> SecondLlvm | None:
     with knobs.scoped(llvm=None):
         return second_llvm()
+
+
+def test_a_target_machine_is_used_again() -> None:
+    """Files do not depend on what a machine compiled before, nor on threads; one of another processor is another."""
+    text = "llvm.func @f(%x: f32) -> f32 { %y = llvm.fadd %x, %x : f32 llvm.return %y : f32 }"
+    other = next(iter(processor.LEVELS))
+
+    def file(cpu: str = "") -> bytes:
+        return object_file(ir.Module.parse(text, upstream_context()), 1, cpu=cpu)
+
+    first, of_other = file(), file(other)
+    with pytest.raises(LlvmError):
+        object_file(ir.Module.parse("func.func private @g()", upstream_context()), 1)
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(lambda _: file(), range(8))) == {first}
+    assert (file(), file(other)) == (first, of_other)
 
 
 def test_off() -> None:

@@ -13,7 +13,8 @@ using Number = std::int64_t;
 // As many arguments as kernels of a list may have, without their range: `MOST_ARGUMENTS` of call_list.py.
 constexpr std::size_t kMostArguments = 24;
 
-// A kernel takes addresses and integers alone, which the calling conventions pass alike.
+// A kernel takes addresses and integers alone, which the calling conventions pass alike: in registers, and then in eight
+// bytes each. (On macOS narrow integers behind the eighth argument take less; kernels that have such are not listed.)
 struct Call {
   const void* function;
   std::size_t count;

@@ -65,6 +65,15 @@ def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
 
 
+def without_weights(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """A key of its own for what is left (an attention sink): all weights of a row may be 0."""
+    scores = jnp.where(mask, jnp.einsum("hqd,hkd->hqk", q, k), -1e30)
+    most = jnp.maximum(scores.max(-1, keepdims=True), 0.5)
+    powers = jnp.exp(scores - most)
+    total = powers.sum(-1, keepdims=True) + jnp.exp(0.5 - most)
+    return jnp.einsum("hqk,hkd->hqd", powers / total, v)
+
+
 def masked_sums(q: Any, k: Any, v: Any, mask: Any) -> Any:
     """Softmax's own `where`: rows without anything are NaN."""
     scores = jnp.einsum("hqd,hkd->hqk", q, k)
@@ -243,6 +252,24 @@ def test_with_vectors_of_other_widths(name: str, bits: int) -> None:
     step = f"stablexla-emit-kernels{{vector-bits={bits}}},stablexla-assign-buffers{{num-threads=2}}"
     other = compiled(text, sx.pipeline("cpu").with_step("buffers", step))
     close(run(other, arguments), run(compiled(text, unfused()), arguments))
+
+
+@pytest.mark.parametrize("keys", [7, 8, 9, 15, 16, 17])
+@pytest.mark.parametrize("function", [heads, causal, features_first, without_weights], ids=lambda f: f.__name__)
+def test_long_sums(function: Function, keys: int) -> None:
+    """The micro-kernel takes up to 8 terms at once, here, and up to 16 in blocks of 4; the kernel's own loop all."""
+    q, k, _ = three(2, keys, keys, keys + 1)
+    v = numbers(2, keys, 64, seed=2)  # whole tiles
+    arguments = btnh(1, keys, keys, 3, 64) if function is causal else [q, k, v]
+    if function is features_first:
+        arguments[2] = np.ascontiguousarray(v.swapaxes(1, 2))
+    if function is without_weights:
+        arguments.append(np.broadcast_to(np.arange(keys)[:, None] < 5, (2, keys, keys)).copy())
+    text = text_of(function, arguments)
+    choices = "usual+sums.longest-running=8+sums.block=4+contraction.most-blocks=4"
+    made = sx.compile(text, options=sx.CompileOptions(choices=choices))
+    assert "attention" in kinds(made)
+    close(run(made, arguments), run(compiled(text, unfused()), arguments))
 
 
 @pytest.mark.parametrize("name", ["odd sizes", "jax, causal", "decoding"])
@@ -506,6 +533,20 @@ def test_other_programs_are_left_alone(function: Function) -> None:
 def test_sizes_of_nothing_and_one(sizes: tuple[int, int, int, int]) -> None:
     arguments = three(*sizes)
     text = text_of(heads, arguments)
+    close(run(compiled(text), arguments), run(compiled(text, unfused()), arguments))
+
+
+def test_a_select_between_computed_sides() -> None:
+    """What is selected is no constant; the sum of the weights is divided by later."""
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("hqd,hkd->hqk", q, k)
+        near = jnp.arange(scores.shape[1])[:, None] > jnp.arange(scores.shape[2]) - 3
+        weights = jnp.where(near, jnp.exp(scores - scores.max(-1, keepdims=True)), 0.0)
+        return jnp.einsum("hqk,hkd->hqd", weights / (weights.sum(-1, keepdims=True) + 1e-6), v)
+
+    arguments = three(2, 20, 43, 8)
+    text = text_of(function, arguments)
     close(run(compiled(text), arguments), run(compiled(text, unfused()), arguments))
 
 
