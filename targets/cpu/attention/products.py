@@ -19,6 +19,7 @@ import numpy as np
 from mlir.dialects import arith, vector
 from mlir.dialects import math as math_ops
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import VectorBody
@@ -38,6 +39,9 @@ from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSourc
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate
 from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
 from stablexla.targets.cpu.shared import SharedFunctions
+
+# Sums of fewer terms are computed where they are needed: a call takes a tenth of their time.
+SHORT_SUMS = Gate("attention.short-sums", 64, eager=1)
 
 
 def _unrolled(extent: int) -> int:
@@ -176,7 +180,7 @@ class _Product:
 
         It takes whole tiles, and long sums in blocks, whose errors are not kept.
         """
-        return vectors == self.tile.vectors and depth <= MOST_BLOCKS() * BLOCK()
+        return vectors == self.tile.vectors and SHORT_SUMS() <= depth <= MOST_BLOCKS() * BLOCK()
 
     def call(
         self, left: PackedOperand, right: Value, steps: tuple[Index, int], rows: Index, to: SumsDestination
@@ -196,7 +200,7 @@ class _Product:
             rhs = PackedOperand(self.arguments.scratch[0], k.iv * self.space.width + right)
             deep = cg.minimum(cg.index(count) - k.iv, block) if block < most else count
             out, size = replace(to, add=cg.minimum(k.iv, 1)), (rows, self.space.width)
-            call_micro_kernel(self.functions, self.tile, lhs, rhs, deep, out, size, all_stored=True)
+            call_micro_kernel(self.functions, self.tile, lhs, rhs, deep, out, size, all_stored=True, is_near=True)
 
     def multiply(
         self,

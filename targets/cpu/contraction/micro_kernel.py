@@ -64,18 +64,21 @@ def call_micro_kernel(
     size: tuple[Index, Index],
     *,
     all_stored: bool = False,
+    is_near: bool = False,
 ) -> None:
     """Call the micro-kernel: the sums of one register tile over `steps` of k, stored row by row.
 
     Args:
         size: rows and columns that there are, at least one of each; more than the tile has means the whole tile.
         all_stored: whether there is room for the others, too.
+        is_near: whether the next panel is in cache, so that it is not prefetched.
     """
     stored = (tile.rows, tile.vectors * cg.lanes_of(to.buffer.element)) if all_stored else size
     numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *stored, to.at, to.stride, to.add]
     if not lhs.is_packed:
         numbers += [lhs.row, size[0]]
-    functions.call(_MicroKernel(tile, in_place=not lhs.is_packed), [lhs.buffer, rhs.buffer, to.buffer], numbers)
+    kernel = _MicroKernel(tile, in_place=not lhs.is_packed, is_near=is_near)
+    functions.call(kernel, [lhs.buffer, rhs.buffer, to.buffer], numbers)
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,12 @@ class _MicroKernel(SharedFunction):
     rolled = True
     tile: RegisterTile
     in_place: bool
+    is_near: bool
 
     @property
     def name(self) -> str:
-        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}{'_in_place' * self.in_place}"
+        flags = "_in_place" * self.in_place + "_near" * self.is_near
+        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}{flags}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
@@ -105,7 +110,8 @@ class _MicroKernel(SharedFunction):
             0, count, 1, [cg.constant(0, cg.vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM()
         ) as k:
             left, right = k.iv * (1 if self.in_place else tile.rows), k.iv * width + b_at
-            cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
+            if not self.is_near:
+                cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [cg.load(a, left + line) for line in lines]
             vectors = [cg.load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
             k.yields(*multiply_add(tile, factors.__getitem__, vectors.__getitem__, k.args))

@@ -67,6 +67,7 @@ ROWS: dict[str, Row] = {
     "assignment.longest-written-out": Row("swapped", 5),
     "attention.few-queries": Row("attention-few", 3),
     "attention.most-bytes": Row("attention", 3968),
+    "attention.short-sums": Row("attention", 9),
     "attention.worthwhile": Row("attention-few", 7680),
     "channels-last.least-convolutions": Row(
         "channels-first", 4, "usual+channels-last.most-moved=1000", stage="stablehlo"

@@ -257,7 +257,7 @@ def test_with_vectors_of_other_widths(name: str, bits: int) -> None:
 @pytest.mark.parametrize("keys", [7, 8, 9, 15, 16, 17])
 @pytest.mark.parametrize("function", [heads, causal, features_first, without_weights], ids=lambda f: f.__name__)
 def test_long_sums(function: Function, keys: int) -> None:
-    """The micro-kernel takes up to 8 terms at once, here, and up to 16 in blocks of 4; the kernel's own loop all."""
+    """Here the micro-kernel takes 8 terms at once, and up to 16 in blocks of 4; the kernel's own loop all others."""
     q, k, _ = three(2, keys, keys, keys + 1)
     v = numbers(2, keys, 64, seed=2)  # whole tiles
     arguments = btnh(1, keys, keys, 3, 64) if function is causal else [q, k, v]
@@ -266,7 +266,7 @@ def test_long_sums(function: Function, keys: int) -> None:
     if function is without_weights:
         arguments.append(np.broadcast_to(np.arange(keys)[:, None] < 5, (2, keys, keys)).copy())
     text = text_of(function, arguments)
-    choices = "usual+sums.longest-running=8+sums.block=4+contraction.most-blocks=4"
+    choices = "usual+attention.short-sums=8+sums.longest-running=8+sums.block=4+contraction.most-blocks=4"
     made = sx.compile(text, options=sx.CompileOptions(choices=choices))
     assert "attention" in kinds(made)
     close(run(made, arguments), run(compiled(text, unfused()), arguments))
