@@ -17,5 +17,5 @@ def functions_of(module: Any) -> dict[str, Any]:
 
 
 def callee_of(op: Any) -> str:
-    """Return the name of the function that a call, or a composite for its decomposition, names."""
-    return str(op.attributes["callee" if op.name == "func.call" else "decomposition"].value)
+    """Return the name of the function that a call of any dialect, or a composite for its decomposition, names."""
+    return str(op.attributes["decomposition" if op.name == "stablehlo.composite" else "callee"].value)

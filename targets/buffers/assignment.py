@@ -17,6 +17,7 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import callee_of
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of, terminator_of
 from stablexla.targets.buffers.arena import arena_buffers, plan_arena, plan_guarded_arena
 from stablexla.targets.buffers.buffer import Buffer
@@ -344,7 +345,7 @@ class BufferAssignment:
             words.setdefault(buffer.find(), f"{value.type} of {_maker(value)}")
         for op, buffers in self.scratch.items():
             for number, buffer in enumerate(buffers):
-                words.setdefault(buffer.find(), f"scratch {number} of {_callee(op)}")
+                words.setdefault(buffer.find(), f"scratch {number} of {callee_of(op)}")
         return {buffer: words.get(buffer, "a copy's") for buffer in arena_buffers(self._everything())}
 
     # ---- control flow ------------------------------------------------------------------------------------------------
@@ -558,8 +559,4 @@ def _maker(value: ir.Value) -> str:
     maker = defining(value)
     if maker is None:
         return "a loop"
-    return _callee(maker) if maker.name == "func.call" else maker.name
-
-
-def _callee(call: ir.Operation) -> str:
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+    return callee_of(maker) if maker.name == "func.call" else maker.name

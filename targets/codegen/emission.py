@@ -636,12 +636,31 @@ def as_words(buffer: Value) -> Value:
     return Value(viewed(buffer.ssa, ir.MemRefType.get([type_.shape[0]], word)))
 
 
+# What MLIR's lowering makes of a flat buffer: its address twice, the offset, the extent and the stride.
+_DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
+
+
 def viewed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
     """View a flat buffer as one of another element type, in the same memory."""
     # Both are the same pointer in LLVM's dialect, where both casts fold away.
-    for to in (ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"), type_):
+    for to in (ir.Type.parse(_DESCRIPTOR), type_):
         buffer = ir.Operation.create("builtin.unrealized_conversion_cast", results=[to], operands=[buffer]).result
     return buffer
+
+
+def buffer_from_address(address: ir.Value, type_: ir.Type) -> ir.Value:
+    """Return the flat buffer of a type that begins at an address."""
+    i64 = ir.IntegerType.get_signless(64)
+    form = ir.Type.parse(_DESCRIPTOR)
+    (extent,) = ir.MemRefType(type_).shape
+    zero, count, one = (arith.ConstantOp(i64, n).result for n in (0, extent, 1))
+    made = ir.Operation.create("llvm.mlir.undef", results=[form]).result
+    for value, place in ((address, [0]), (address, [1]), (zero, [2]), (count, [3, 0]), (one, [4, 0])):
+        position = {"position": ir.DenseI64ArrayAttr.get(place)}
+        made = ir.Operation.create(
+            "llvm.insertvalue", results=[form], operands=[made, value], attributes=position
+        ).result
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[made]).result
 
 
 def _every_other(pairs: Value) -> ComplexVector:

@@ -2,7 +2,8 @@
 
 A `main` of a hundred calls is thousands of operations in LLVM's dialect: a descriptor of each buffer, the parts of
 those descriptors, a task for each kernel. Where the code of kernels is made apart, all that is left of their calls is
-data. `stablexla_run_calls` of `targets/runtime/cpp/core/call_list.h` says what the numbers are.
+data, as the thunks of XLA's CPU backend are. `stablexla_run_calls` of `targets/runtime/cpp/core/call_list.h` says what
+the numbers are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.symbols import symbol_of
+from stablexla.dialects.symbols import callee_of, symbol_of
 from stablexla.lowering.support.operations import constant_of, defining, operations_named
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
+from stablexla.targets.codegen.emission import buffer_from_address
 from stablexla.targets.codegen.kernel import ELSEWHERE
 from stablexla.targets.codegen.runtime_calls import PLACES, RUN_CALLS, call_runtime, number_of
 from stablexla.targets.llvm.entry import CONTRACT
@@ -34,7 +36,6 @@ _INTEGER, _COMPUTED = -1, -2
 LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
 """With fewer the module is left as it is: main is short enough then."""
 
-_DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
 _TABLES = """
 llvm.func @{run}(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, !llvm.ptr)
 {declared}
@@ -99,7 +100,7 @@ class _ListedMain:
             self._known[argument] = number, 0
         found: dict[str, list[tuple[ir.Operation, list[int]]]] = {}
         for call in operations_named(self.main, "func.call"):
-            name = _callee(call)
+            name = callee_of(call)
             if name in elsewhere:
                 numbers = self._numbers(call, name) if call.block == self.main.regions[0].blocks[0] else None
                 if numbers is None:
@@ -189,7 +190,7 @@ class _ListedMain:
             place: of the integers that are computed.
         """
         numbers = [number for call in run for number in self.calls[call]]
-        places = {_callee(call): call.location.attr for call in run}  # the last of each kernel, as an error says
+        places = {callee_of(call): call.location.attr for call in run}  # the last of each kernel, as an error says
         i64 = ir.IntegerType.get_signless(64)
         tables = [_create("llvm.mlir.addressof", global_name=ir.FlatSymbolRefAttr.get(n)) for n in (_FUNCTIONS, _CALLS)]
         tables[1] = _element(tables[1], start)
@@ -224,10 +225,6 @@ class _ListedMain:
                 view.operation.clone()
 
 
-def _callee(call: ir.Operation) -> str:
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
-
-
 def _is_packed(call: ir.Operation) -> bool:
     """Return whether an argument on the stack may have less than eight bytes there: so it is on macOS."""
     behind = (value.type for value in list(call.operands)[_IN_REGISTERS:])
@@ -251,14 +248,7 @@ def _drop_unused(block: ir.Block) -> None:
 
 def _loaded(whole: ir.Value, number: int, type_: ir.MemRefType) -> ir.Value:
     """Emit a buffer of main as a memref: its address is in a cell, whose address `whole` has."""
-    i64 = ir.IntegerType.get_signless(64)
-    address = _create("llvm.load", None, _create("llvm.load", None, _element(whole, number)))
-    made = _create("llvm.mlir.poison", ir.Type.parse(_DESCRIPTOR))
-    numbers = (_create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, n)) for n in (0, *type_.shape, 1))
-    for value, place in zip((address, address, *numbers), ([0], [1], [2], [3, 0], [4, 0]), strict=True):
-        position = ir.DenseI64ArrayAttr.get(place)
-        made = _create("llvm.insertvalue", made.type, made, value, position=position)
-    return _create("builtin.unrealized_conversion_cast", type_, made)
+    return buffer_from_address(_create("llvm.load", None, _create("llvm.load", None, _element(whole, number))), type_)
 
 
 def _array_of(count: int) -> ir.Value:

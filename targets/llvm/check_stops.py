@@ -14,7 +14,7 @@ from mlir.dialects import arith, scf
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.source_files import line_of
-from stablexla.dialects.symbols import symbol_of
+from stablexla.dialects.symbols import callee_of, symbol_of
 from stablexla.lowering.support.operations import constant_of, defining, operations_named, terminator_of, walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.kernel import UNBOUNDED
@@ -64,7 +64,7 @@ def check_stops(module: ir.Module) -> None:
                 view.operation.clone()
         for call, following in calls:
             with call.location, ir.InsertionPoint(following):  # a call more beside a kernel's: main stays one block
-                call_at_place(CHECK, number_of(_callee(call)))
+                call_at_place(CHECK, number_of(callee_of(call)))
         news = _news(main)
         for number, loop in enumerate(loops):
             last = terminator_of(loop.regions[-1].blocks[0])
@@ -106,7 +106,7 @@ def _is_short(loop: ir.Operation) -> bool:
 
 def is_check(call: ir.Operation) -> bool:
     """Return whether a call of LLVM's dialect is a part of the checks."""
-    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK) or _callee(call).startswith(GUARD)
+    return callee_of(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK) or callee_of(call).startswith(GUARD)
 
 
 def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
@@ -134,15 +134,11 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
                 del call.attributes[SAYS]
             found[number] = what, call.location
         elif PLACES in call.attributes:
-            for number, at in call.attributes[PLACES]:
-                number = ir.IntegerAttr(number).value
+            for each, at in call.attributes[PLACES]:
+                number = ir.IntegerAttr(each).value
                 found[number] = kernels.get(number, "a kernel"), ir.Location.from_attr(at, module.context)
             del call.attributes[PLACES]
     return {number: _place(what, location) for number, (what, location) in found.items()}
-
-
-def _callee(call: ir.Operation) -> str:
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
 def _place(what: str, location: ir.Location) -> str:

@@ -310,7 +310,7 @@ class EarlyCode:
 
 
 class _Unverified(Watcher):
-    """Outside of tests, of what was verified before it became LLVM's dialect; LLVM's own checks follow."""
+    """Verifies nothing outside of tests: the part was verified before it became LLVM's dialect, and LLVM checks it."""
 
     def __init__(self) -> None:
         self.verify_each = None if driver.VERIFIES_ALL else False

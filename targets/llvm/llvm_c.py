@@ -240,7 +240,7 @@ def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False, cpu:
 
 
 @functools.cache
-def _machines(llvm: Any, opt_level: int, cpu: str) -> list[int]:
+def _free_machines(llvm: Any, opt_level: int, cpu: str) -> list[int]:
     """Return the target machines of a kind that no thread uses; making one takes as long as a small kernel."""
     return []
 
@@ -278,7 +278,7 @@ class _Session:
             self._llvm.LLVMDisposeModule(self._module)
         self._llvm.LLVMContextDispose(self._context)
         if self._machine is not None and kind is None:
-            _machines(self._llvm, *self._kind).append(self._machine)
+            self._free.append(self._machine)
         elif self._machine is not None:
             self._llvm.LLVMDisposeTargetMachine(self._machine)
 
@@ -299,10 +299,10 @@ class _Session:
             raise LlvmError("; ".join(["the module has no translation to LLVM", *self._said]))
 
     def take_machine(self, opt_level: int, cpu: str) -> None:
-        llvm, here, self._kind = self._llvm, host(), (opt_level, cpu)
-        free = _machines(llvm, *self._kind)
+        llvm, here = self._llvm, host()
+        self._free = _free_machines(llvm, opt_level, cpu)
         try:
-            self._machine = free.pop()  # of another thread, or none: lists are safe
+            self._machine = self._free.pop()  # threads share the list, whose `pop` and `append` are atomic
         except IndexError:
             self._machine = _new_machine(llvm, here, opt_level, cpu)
         layout = llvm.LLVMCreateTargetDataLayout(self._machine)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.symbols import symbol_of
+from stablexla.dialects.symbols import callee_of, symbol_of
 from stablexla.lowering.support.operations import operations_named
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.pipeline.passes import module_pass
@@ -49,23 +49,19 @@ def run_in_parallel(module: ir.Module) -> None:
     if not marked:
         return
     with module.context, ir.Location.unknown():
-        calls_of = {_callee(op): op for op in marked}
+        calls_of = {callee_of(op): op for op in marked}
         kernels = {name: tuple(str(v.type) for v in op.operands) for name, op in calls_of.items()}
         launchers = {types: f"{LAUNCH}{number}" for number, types in enumerate(dict.fromkeys(kernels.values()))}
         _add(module, kernels, launchers)
         for op in marked:
             with op.location, ir.InsertionPoint(op):
-                _launch(op, launchers[kernels[_callee(op)]])
+                _launch(op, launchers[kernels[callee_of(op)]])
             erase(op)
 
 
 def is_of_launches(symbol: str) -> bool:
     """Return whether a function is a launcher or a task: a few stores, loads and a call."""
     return symbol.startswith(LAUNCH) or symbol.endswith(TASK)
-
-
-def _callee(op: ir.Operation) -> str:
-    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
 def _is_main(op: ir.Operation) -> bool:
@@ -106,7 +102,7 @@ def _launch(op: ir.Operation, launcher: str) -> None:
     """Create the call that takes the place of a marked one."""
     *values, _, high = op.operands
     pointer, i64 = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
-    task = _create("llvm.mlir.addressof", pointer, global_name=ir.FlatSymbolRefAttr.get(_callee(op) + TASK))
+    task = _create("llvm.mlir.addressof", pointer, global_name=ir.FlatSymbolRefAttr.get(callee_of(op) + TASK))
     grain = _create("llvm.mlir.constant", i64, value=op.attributes[PARALLEL_GRAIN])
     operands = [task, *values, high, grain]
     ir.Operation.create(

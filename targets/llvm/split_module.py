@@ -106,14 +106,14 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL() and not is_rest
     gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS() or is_rest)
-    name = "main" if "main" in symbols else PACKED_MAIN
-    main = symbols.get(name)
+    entry = "main" if "main" in symbols else PACKED_MAIN
+    main = symbols.get(entry)
     is_straight = main is not None and len(main.op.regions[0].blocks) == 1
     is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL()
     if not movable or main is None or not (gains or is_long):
         return [ModulePart(module, is_of_small=is_small)]
-    apart, in_main = _roots(symbols, name)
-    shared = _shared(symbols, apart, name)
+    apart, in_main = _roots(symbols, entry)
+    shared = _shared(symbols, apart, entry)
     apart = [name for name in apart if name not in shared]
     # A file may call functions of those before it: shared functions come first, with all that they reference.
     bins = _pack({root: _closure(symbols, [root]) for root in shared}, symbols, threads)
@@ -127,7 +127,7 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     if is_straight:
-        _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == name))
+        _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == entry))
     return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]
 
 

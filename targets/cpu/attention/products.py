@@ -182,7 +182,7 @@ class _Product:
         """
         return vectors == self.tile.vectors and SHORT_SUMS() <= depth <= MOST_BLOCKS() * BLOCK()
 
-    def call(
+    def multiply_packed(
         self, left: PackedOperand, right: Value, steps: tuple[Index, int], rows: Index, to: SumsDestination
     ) -> None:
         """Call the micro-kernel of packed products, for a tile.
@@ -264,7 +264,7 @@ class ScoreProduct(_Product):
                     left = PackedOperand(self.arguments.inputs[a.q.operand.number], line, row=a.q.strides[a.queries[0]])
                     rows = cg.index(a.extent(a.queries)) - first
                     out = SumsDestination(place.buffer, to, space.stride)
-                    self.call(left, packed, (a.depth, a.depth), rows, out)
+                    self.multiply_packed(left, packed, (a.depth, a.depth), rows, out)
                 else:
                     self._write_uneven(place, i.iv, packed, to)
 
@@ -512,7 +512,7 @@ class ValueProduct(_Product):
             left = PackedOperand(place.buffer, weights, row=space.stride)
             right = self._packed_values(place, panel, keys.first)
             steps = a.keys if keys.count is None else keys.count
-            self.call(left, right, (steps, a.keys), rows, SumsDestination(self._spill, 0, space.width))
+            self.multiply_packed(left, right, (steps, a.keys), rows, SumsDestination(self._spill, 0, space.width))
             self._write_rows(place, number, panel, columns)
             return
         sums = self.multiply(
@@ -523,13 +523,15 @@ class ValueProduct(_Product):
             self._values(place, panel, columns, keys.first),
             keys.count,
         )
-        if space.packed:
-            for n, value in enumerate(sums):
-                cg.store(value, self._spill, n // vectors * space.width + n % vectors * self.lanes)
-            self._write_rows(place, number, panel, columns)
+        lines = [sums[r * vectors : (r + 1) * vectors] for r in range(rows)]
+        if not space.packed:
+            for r, line in enumerate(lines):
+                self._write_row(place, number * rows + r, panel, columns, line)
             return
-        for r in range(rows):
-            self._write_row(place, number * rows + r, panel, columns, sums[r * vectors : (r + 1) * vectors])
+        for r, line in enumerate(lines):
+            for v, value in enumerate(line):
+                cg.store(value, self._spill, r * space.width + v * self.lanes)
+        self._write_rows(place, number, panel, columns)
 
     def _write_rows(self, place: QueryBlock, number: Value, panel: Value, columns: int) -> None:
         """Emit the rows of a tile that there are, from its spilled sums."""

@@ -13,6 +13,7 @@ from mlir.dialects import arith, func
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
+from stablexla.targets.codegen.emission import buffer_from_address
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
@@ -98,18 +99,3 @@ class HostCalls:
                 callee = declare(self._main, FROM_HOST, [pointer, pointer, i64])
                 count = arith.ConstantOp(i64, size).result
                 func.CallOp([], callee, [pointer_to(buffer), pointer_to(copies[buffer]), count])
-
-
-def buffer_from_address(address: ir.Value, type_: ir.Type) -> ir.Value:
-    """Return the flat buffer of a type that begins at an address."""
-    i64 = ir.IntegerType.get_signless(64)
-    form = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")
-    (extent,) = ir.MemRefType(type_).shape
-    zero, count, one = (arith.ConstantOp(i64, n).result for n in (0, extent, 1))
-    made = ir.Operation.create("llvm.mlir.undef", results=[form]).result
-    for value, place in ((address, [0]), (address, [1]), (zero, [2]), (count, [3, 0]), (one, [4, 0])):
-        position = {"position": ir.DenseI64ArrayAttr.get(place)}
-        made = ir.Operation.create(
-            "llvm.insertvalue", results=[form], operands=[made, value], attributes=position
-        ).result
-    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[made]).result

@@ -537,7 +537,7 @@ def test_sizes_of_nothing_and_one(sizes: tuple[int, int, int, int]) -> None:
 
 
 def test_a_select_between_computed_sides() -> None:
-    """What is selected is no constant; the sum of the weights is divided by later."""
+    """Neither side of the select is a constant of the program, and the weights are divided by their sum after it."""
 
     def function(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("hqd,hkd->hqk", q, k)
