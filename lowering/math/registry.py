@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.choices import Gate
+from stablexla.dialects.choices import Gate, active_choices
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.math.functions import call, module_around
+from stablexla.lowering.math.functions import call, call_of_library, library, module_around
 from stablexla.lowering.math.values import Real, Scope
-from stablexla.lowering.support.operations import operations_named
+from stablexla.lowering.support.operations import constant_of, operations_named
 
 PASS_NAME = "stablexla-expand-math"
 
@@ -27,6 +28,15 @@ EXPANSIONS: dict[str, Expansion] = {}
 LEAST_CALLED = Gate("elementary-functions.least-called", 17, eager=1)
 """From so many equal operations in a function on, they are calls: 26 hyperbolic tangents behind a product take 1%
 longer then, and the product compiles in half the time."""
+
+MOST_EVALUATED = Gate("elementary-functions.most-evaluated", 64, eager=1 << 40)
+"""Operations that are evaluated so often at most, on vectors or scalars, when their function runs once are calls of the
+library: a call takes 1 to 2 ns more, and saves LLVM 2 to 8 ms."""
+
+LONG = frozenset({"math.sin", "math.cos", "math.tan", "math.sincos"})
+"""Operations of so many instructions that a call of the library takes no longer."""
+SHORT = frozenset({"math.rsqrt", "math.round", "math.isnan", "math.isinf", "math.isfinite", "math.isnormal"})
+"""Operations of a few instructions, which are never calls."""
 
 # functions, at whose start constants may be emitted
 _FUNCTIONS = frozenset({"func.func", "llvm.func", "gpu.func", "async.func"})
@@ -41,10 +51,11 @@ def is_real(type_: ir.Type) -> bool:
 
 
 def is_rounded_to_bf16(operation: ir.Operation) -> bool:
-    """Whether all users of an f32 round it to bf16, so that some 17 bits suffice."""
+    """Whether an f32 has users, and all of them round it to bf16, so that some 17 bits suffice."""
     users = [use.owner for use in operation.results[0].uses]
-    single = str(operation.results[0].type).rstrip(">").endswith("f32")
-    return single and all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
+    if not users or not str(operation.results[0].type).rstrip(">").endswith("f32"):
+        return False
+    return all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
 
 
 def expands(*names: str) -> Callable[[Callable[..., Real]], Callable[..., Real]]:
@@ -58,6 +69,7 @@ def expands(*names: str) -> Callable[[Callable[..., Real]], Callable[..., Real]]
             format = scope.format_of(operands[0].type)
             return [function(*(Real(format, operand) for operand in operands)).ssa]
 
+        expansion.__module__ = function.__module__
         for name in names:
             EXPANSIONS[name] = expansion
         return function
@@ -97,7 +109,7 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     """
     root = module.operation
     found = [(op, scope) for op, scope in _find(root) if not only or op.name == only]
-    for operation, scope in _shared(found):
+    for operation, scope in found if only else _shared(found):
         with root.context, operation.location, ir.InsertionPoint(operation):
             values = EXPANSIONS[operation.name](scope, operation)
         if values is None:
@@ -108,37 +120,82 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
 
 
 def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation, Scope]]:
-    """Replace operations that a function has many of by calls of functions; return those that are left to expand.
+    """Replace operations by calls of functions where that costs little; return those that are left to expand.
 
-    They are in straight code, such as what follows a product for each of its registers: a call costs little there.
+    A function has many of them, in straight code such as what follows a product for each of its registers. Where there
+    is a library, also those that are long, and those for few elements.
     """
+    has_library = library.get() is not None
     keys = [(scope, operation.name, operation.operands[0].type) for operation, scope in found]
     counts, left = Counter(keys), []
     for (operation, scope), key in zip(found, keys, strict=True):
-        module = module_around(operation) if counts[key] >= LEAST_CALLED() and _is_shareable(operation) else None
+        is_called = counts[key] >= LEAST_CALLED()
+        is_called = is_called or (has_library and (operation.name in LONG or _is_for_few(operation)))
+        module = module_around(operation) if is_called and _is_shareable(operation) else None
         left += [(operation, scope)] if module is None else _called(module, operation)
     return left
 
 
 def _is_shareable(operation: ir.Operation) -> bool:
     """Return whether an operation is a function of its operands alone, which is expanded alike wherever it stands."""
-    is_plain = set(operation.attributes) <= {"fastmath"} and len(operation.results) == 1
+    is_plain = set(operation.attributes) <= {"fastmath"} and operation.name not in SHORT
     return is_plain and is_real(operation.operands[0].type) and not is_rounded_to_bf16(operation)
 
 
+def _is_for_few(operation: ir.Operation) -> bool:
+    """Return whether an operation is evaluated `MOST_EVALUATED` times at most when its function runs once.
+
+    A loop whose trips are not known is as long as the longest array that the function has.
+    """
+    evaluated, holder = 1, operation.parent.operation
+    while holder.name in ("scf.for", "scf.if"):
+        evaluated *= _trips(holder) if holder.name == "scf.for" else 1
+        holder = holder.parent.operation
+    return holder.name == "func.func" and evaluated <= MOST_EVALUATED()
+
+
+def _trips(loop: ir.Operation) -> int:
+    lower, upper, step = map(constant_of, list(loop.operands)[:3])
+    if lower is not None and upper is not None and step:
+        return -(-(upper - lower) // step)
+    function = loop
+    while function.name != "func.func":
+        function = function.parent.operation
+    types = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    return max((prod(t.shape) for t in types if isinstance(t, ir.MemRefType) and t.has_static_shape), default=1 << 40)
+
+
 def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
-    """Replace an operation by a call; return the one in the function's body, when it is the first of its kind."""
+    """Replace an operation by a call of a function, the library's if possible.
+
+    Returns the operation in the body of a function of the module, when it is the first of its kind.
+    """
+    name, operands = operation.name, list(operation.operands)
+    types = [result.type for result in operation.results]
     made: list[tuple[ir.Operation, Scope]] = []
 
     def emit(*arguments: ir.Value) -> list[ir.Value]:
-        types = [result.type for result in operation.results]
-        inner = ir.Operation.create(operation.name, results=types, operands=arguments)
+        inner = ir.Operation.create(name, results=types, operands=arguments)
         made.append((inner, Scope(arguments[0].owner)))
         return list(inner.results)
 
+    def emit_expanded(*arguments: ir.Value) -> list[ir.Value]:
+        inner = ir.Operation.create(name, results=types, operands=arguments)
+        values = EXPANSIONS[name](Scope(arguments[0].owner), inner)
+        if values is None:
+            return list(inner.results)
+        erase(inner)
+        return values
+
     with module.context, operation.location, ir.InsertionPoint(operation):
-        name = operation.name.replace(".", "_")
-        operation.results[0].replace_all_uses_with(call(module, name, emit, list(operation.operands))[0])
+        symbol = name.replace(".", "_")
+        results = None
+        if EXPANSIONS[name].__module__.startswith("stablexla."):  # others may change while a process runs
+            results = call_of_library(module, symbol, [active_choices()], emit_expanded, operands, types)
+        if results is None:
+            results = call(module, symbol, emit, operands)
+        for old, new in zip(operation.results, results, strict=True):
+            old.replace_all_uses_with(new)
     erase(operation)
     return made
 

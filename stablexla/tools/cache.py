@@ -125,6 +125,10 @@ def _usual_programs() -> Iterator[XlaComputation]:
             title = f"convolution {size}x{size}{' by channel' if groups > 1 else ''}, {type_}"
             b, (x, w) = program(title, type_[1, 56, 56, features], type_[size, size, features // groups, 64])
             yield b.build(sx.conv_general(x, w, (stride, stride), "SAME", ("NHWC", "HWIO", "NHWC"), groups))
+    for type_ in (sx.f32, sx.f64):
+        b, (x,) = program(f"elementary functions, {type_}", type_[37])
+        unary = (sx.sin, sx.cos, sx.tan, sx.exp, sx.expm1, sx.log, sx.log1p, sx.tanh, sx.cbrt, sx.erf)
+        yield b.build(sx.tuple([sx.pow(x, x), sx.rem(x, x), *(function(x) for function in unary)]))
     for type_ in (sx.f32, sx.f64, sx.s32, sx.s64):
         for shape in ((40, 20), (4, 5000), (200_000,)):
             b, (x,) = program(f"sort, {type_[shape]}", type_[shape])

@@ -20,6 +20,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import kept_with_contexts, pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
+from stablexla.lowering.math.functions import library
 from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
@@ -44,6 +45,9 @@ _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
 _AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
 _CONVERSIONS = f"builtin.module({','.join(CONVERSIONS)})"
 
+# an attribute of modules of functions that were taken
+_PART = "stablexla.part"
+
 _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 
 
@@ -51,10 +55,11 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 def early_code(cpu: CpuOptions) -> Iterator[EarlyCode]:
     """Open a session."""
     session = EarlyCode(cpu)
-    token = _session.set(session)
+    token, of_library = _session.set(session), library.set(session)
     try:
         yield session
     finally:
+        library.reset(of_library)
         _session.reset(token)
         session.close()
 
@@ -110,6 +115,7 @@ class EarlyCode:
         self._threads: CodeThreads | None = None
         self._linked: dict[str, KeptPart] = {}  # each behind those that it calls
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
+        self._elementary: dict[tuple[object, ...], str] = {}
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
     @property
@@ -135,6 +141,17 @@ class EarlyCode:
         self.symbols.add(symbol)
         self._keeping.homes[symbol] = digest
         return symbol
+
+    def symbol_for(
+        self, module: ir.Operation, name: str, key: Sequence[object], make: Callable[[str], ir.Module]
+    ) -> str | None:
+        """Return the symbol of an elementary function, as `library_symbol`; None for another program's module."""
+        if not (self.may_call(module) or _PART in module.attributes):
+            return None
+        found = self._elementary.get((name, *key))
+        if found is None:
+            found = self._elementary[name, *key] = self.library_symbol(module, name, key, make)
+        return found
 
     def shared_symbol(self, name: str, key: Sequence[object]) -> str:
         """Return the symbol of a function that stays with the kernels that call it: the same in all programs."""
@@ -286,6 +303,7 @@ class EarlyCode:
         table = ir.SymbolTable(self.module)
         with self.module.context, ir.Location.unknown():
             part = ir.Module.create()
+            part.operation.attributes[_PART] = ir.UnitAttr.get()
             with ir.InsertionPoint(part.body):
                 for name in sorted(set().union(*(symbol.names for symbol in chosen)) - names):
                     declare(table[name].operation)

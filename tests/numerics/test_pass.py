@@ -13,7 +13,8 @@ from mlir.dialects import vector
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering.math import EXPANSIONS, expand_math
-from stablexla.lowering.math.registry import LEAST_CALLED
+from stablexla.lowering.math.functions import library
+from stablexla.lowering.math.registry import LEAST_CALLED, LONG, MOST_EVALUATED, SHORT
 from tests.numerics.harness import Kernel, operation
 from tests.numerics.references import FUNCTIONS, Function, unary_sample
 
@@ -224,3 +225,108 @@ def test_calls_have_the_bits_of_code_in_place(function: Any, type_: sx.ElementTy
     ]
     first, *others = (each(*arguments) for each in results)
     assert all(np.array_equal(first, other, equal_nan=True) for other in others)
+
+
+class Recorded:
+    """A library that has no code, but notes which functions it is asked for; their modules by symbol."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, ir.Module] = {}
+
+    def symbol_for(self, module: ir.Operation, name: str, key: Any, make: Any) -> str | None:
+        self.modules[f"of_library_{name}"] = make(f"of_library_{name}")
+        return f"of_library_{name}"
+
+
+@pytest.fixture
+def recorded() -> Any:
+    made = Recorded()
+    token = library.set(made)
+    yield made
+    library.reset(token)
+
+
+def loops(name: str, bounds: str, extent: int, type_: str = "vector<8xf32>") -> str:
+    """A function with an array, and a loop over parts of it in a loop of two trips."""
+    results = "%y, %z" if name == "math.sincos" else "%y"
+    operands = "%x, %x" if name in ("math.powf", "math.atan2", "arith.remf") else "%x"
+    made = "i1" if name.startswith("math.is") else type_
+    return f"""
+      func.func @f(%m: memref<{extent}xf32>, %n: index, %x: {type_}) {{
+        %c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %c2 = arith.constant 2 : index
+        %trips = arith.constant {bounds if bounds.isdigit() else 0} : index
+        scf.for %i = %c0 to %c2 step %c1 {{
+          scf.for %j = %c0 to {"%trips" if bounds.isdigit() else bounds} step %c2 {{
+            {results} = {name} {operands} : {type_}
+            func.call @use(%y) : ({made}) -> ()
+          }}
+        }}
+        return
+      }}
+      func.func private @use({made})
+    """
+
+
+@pytest.mark.parametrize("above", [-1, 0, 1])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_is_for_few_elements_is_a_call(recorded: Recorded, above: int, is_known: bool) -> None:
+    """A loop whose trips are not known is as long as the array."""
+    trips = MOST_EVALUATED.usual // 2 + above
+    text = loops("math.exp", str(2 * trips) if is_known else "%n", trips)
+    made = expanded(text)
+    assert ("call @of_library_math_exp_vector_8xf32(" in made) == (above <= 0)
+    assert names(made) <= NATIVE
+    for module in recorded.modules.values():
+        assert module.operation.verify()
+        assert names(str(module)) <= NATIVE
+    assert "call @of_library" not in library_free(text)
+
+
+def library_free(text: str) -> str:
+    token = library.set(None)
+    try:
+        return expanded(text)
+    finally:
+        library.reset(token)
+
+
+@pytest.mark.parametrize("name", sorted(LONG | SHORT | {"math.log"}))
+def test_long_functions_are_calls_and_short_ones_are_not(recorded: Recorded, name: str) -> None:
+    many, few = (expanded(loops(name, bounds, 1 << 20, "f32")) for bounds in ("1048576", "2"))
+    assert ("call @of_library" in many) == (name in LONG)
+    assert ("call @of_library" in few) == (name not in SHORT)
+    assert names(many) | names(few) <= NATIVE
+
+
+def test_what_is_rounded_to_bf16_or_not_ours_is_expanded_in_place(recorded: Recorded) -> None:
+    text = """
+      func.func @f(%x: vector<8xf32>) -> vector<8xbf16> {
+        %y = math.sin %x : vector<8xf32>
+        %z = math.exp %y : vector<8xf32>
+        %r = arith.truncf %z : vector<8xf32> to vector<8xbf16>
+        return %r : vector<8xbf16>
+      }
+    """
+    made = expanded(text)
+    assert re.findall(r"call @of_library_(\w+)", made) == ["math_sin_vector_8xf32"]
+    assert names(made) <= NATIVE
+
+
+def test_device_code_and_loops_of_unknown_work_call_no_library(recorded: Recorded) -> None:
+    text = "gpu.module @g { func.func @f(%x: f32) -> f32 { %1 = math.exp %x : f32 return %1 : f32 } }"
+    assert "call" not in expanded(text)
+    text = """
+      func.func @f(%x: f32, %p: i1) -> f32 {
+        %0 = scf.while (%y = %x) : (f32) -> f32 {
+          scf.condition(%p) %y : f32
+        } do {
+        ^bb0(%y: f32):
+          %z = math.exp %y : f32
+          scf.yield %z : f32
+        }
+        return %0 : f32
+      }
+    """
+    assert "call" not in expanded(text)

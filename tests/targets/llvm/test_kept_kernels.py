@@ -37,10 +37,10 @@ X = np.random.default_rng(1).standard_normal((37, 41), np.float32)
 
 
 def model(scale: float = 0.5) -> sx.XlaComputation:
-    """A program of several kernels; the scale is in one of them."""
+    """A program of several kernels, one of which calls a function of the library; the scale is in another."""
     b = sx.XlaBuilder("model")
     x = b.parameter(0, sx.f32[37, 41], name="x")
-    product = sx.tanh(x) @ sx.transpose(x, (1, 0))
+    product = sx.tanh(sx.sin(x)) @ sx.transpose(x, (1, 0))
     sums = sx.reduce(sx.exp(product * scale), 0.0, sx.add, (1,))
     return b.build(sx.sub(product, sums, (0,)) @ product)
 

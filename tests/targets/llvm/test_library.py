@@ -17,6 +17,7 @@ import stablexla as sx
 from stablexla.compiling.cache import Folder, KeptLibrary
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.math import registry
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu import emit, packed_constants, shared
 from stablexla.targets.llvm import early_code, engine
@@ -141,6 +142,73 @@ def test_whoever_looks_sees_everything(library: Library, tmp_path: Path) -> None
     assert bodies
     assert all(line.endswith("{") for line in bodies)
     assert set(library._files) == emptied
+
+
+# ---- elementary functions -------------------------------------------------------------------------------------------
+
+
+def elementary(name: str, type_: sx.ElementType, size: int, **options: Any) -> sx.Executable:
+    """A program of one elementary function, of a sum."""
+    b = sx.XlaBuilder(name)
+    x = b.parameter(0, type_[size], name="x")
+    given = [x + x, x] if name in ("pow", "atan2", "rem") else [x + x]
+    return sx.compile(b.build(getattr(sx, name)(*given)), options=sx.CompileOptions(**options))
+
+
+UNARY = ["sin", "cos", "tan", "exp", "log", "tanh", "log1p", "expm1", "cbrt", "erf", "acosh"]
+
+
+@pytest.mark.parametrize("name", [*UNARY, "atan2", "pow", "rem"])
+@pytest.mark.parametrize("type_", [sx.f32, sx.f64])
+def test_elementary_functions_have_the_bits_of_code_in_place(
+    name: str, type_: sx.ElementType, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole vectors and a part of one, linked and found again; few elements and, by the gate, many."""
+    x = np.abs(np.random.default_rng(3).standard_normal(1003)).astype(type_.dtype) * 3
+    x[:5] = 0, np.inf, np.nan, 1e30, 1e-30
+    few = elementary(name, type_, 43)
+    of_library = dict(library._files)
+    assert of_library
+    assert len(files_of(few)) == len(of_library) + 1
+    np.testing.assert_array_equal(elementary(name, type_, 43)(x[:43]), few(x[:43]))
+    many = elementary(name, type_, 1003, choices="usual+elementary-functions.most-evaluated=1000")
+    assert len(files_of(many)) > 1
+    monkeypatch.setattr(early_code.EarlyCode, "symbol_for", lambda *_: None)
+    monkeypatch.setattr(registry, "LONG", frozenset())
+    alone = elementary(name, type_, 1003, choices="usual+elementary-functions.most-evaluated=1")
+    assert len(files_of(alone)) == 1
+    np.testing.assert_array_equal(many(x), alone(x))
+    np.testing.assert_array_equal(few(x[:43]), np.asarray(alone(x))[:43])
+
+
+def test_elementary_functions_of_a_saved_program(library: Library, tmp_path: Path) -> None:
+    x = np.linspace(-9, 9, 43, dtype=np.float32)
+    made = elementary("sin", sx.f32, 43)
+    made.save(tmp_path / "sine.sxe")
+    np.testing.assert_array_equal(sx.load_executable(tmp_path / "sine.sxe")(x), made(x))
+    np.testing.assert_allclose(made(x), np.sin(2 * x.astype(np.float64)), rtol=2e-7, atol=2e-7)
+
+
+def test_whoever_looks_sees_elementary_functions_in_place(library: Library) -> None:
+    made = elementary("tanh", sx.f32, 43)
+    assert "math_tanh" not in made.ir("llvm")
+    assert "llvm.intr.fma" in made.ir("llvm")
+
+
+def test_an_expansion_of_others_stays_in_the_program(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may change while a process runs."""
+    monkeypatch.setattr(registry, "EXPANSIONS", dict(registry.EXPANSIONS))
+
+    @registry.expands("math.tanh")
+    def ours(x: Any) -> Any:
+        return x * 3.0
+
+    x = np.ones(43, np.float32)
+    np.testing.assert_array_equal(elementary("tanh", sx.f32, 43)(x), np.full(43, 6, np.float32))
+    assert not library._files
+
+
+# ---- constants ------------------------------------------------------------------------------------------------------
 
 
 def product_by_constant(more: int = 0, **options: Any) -> sx.Executable:
