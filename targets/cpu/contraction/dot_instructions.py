@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import convert
+from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 from stablexla.targets.codegen.match.epilogue import accumulator_type
 
-# Converts a value of the operand's type to units, vector or scalar.
+# Converts a value of the operand's type to units, vector or scalar: a value that shared functions are made from.
 Widen = Callable[[Value], Value]
 # Emits an instruction: operands, sums, whether it is emulated -> sums.
 Emitter = Callable[[Value, Value, Value, bool], Value]
@@ -116,6 +115,33 @@ class MultiplyAdd(DotInstruction):
         return replace(self, a=self.b, b=self.a)
 
 
+@dataclass(frozen=True)
+class AsStored:
+    """Conversion of elements that are units as they are stored, floats as the integers of their bits.
+
+    Attributes:
+        flipped: bits that change.
+    """
+
+    flipped: int = 0
+
+    def __call__(self, value: Value) -> Value:
+        """Emit the conversion of a scalar or a vector."""
+        return as_bits(value) ^ self.flipped if self.flipped else as_bits(value)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Conversion to the type of the sums."""
+
+    conversion: Conversion
+    compute: ir.Type
+
+    def __call__(self, value: Value) -> Value:
+        """Emit the conversion of a scalar or a vector."""
+        return convert(value, self.conversion, self.compute)
+
+
 def choose_multiply_add(c: Contraction, target: CpuTarget) -> MultiplyAdd | None:
     """Select the fastest instruction that computes `c` exactly (floats: sums of exact products), or None."""
     total = str(c.sum_type)
@@ -170,11 +196,11 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
     features = target.features
     tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
     if tiles in features and "amx_tile" in features:
-        return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, as_bits, as_bits)
+        return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, AsStored(), AsStored())
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
-        return MultiplyAdd("bf16", "i16", target.emulated, as_bits, as_bits)
+        return MultiplyAdd("bf16", "i16", target.emulated, AsStored(), AsStored())
     if element == "bf16" and {"asimd", "bf16"} <= set(features) and target.vector_bits == 128:
-        return MultiplyAdd("dot_bf16", "i16", target.emulated, as_bits, as_bits)
+        return MultiplyAdd("dot_bf16", "i16", target.emulated, AsStored(), AsStored())
     return None
 
 
@@ -187,7 +213,7 @@ def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
 def plain_multiply_add(c: Contraction) -> MultiplyAdd:
     """Return a product on the accumulator type, to which operands are converted."""
     compute = accumulator_type(c)
-    a, b = (partial(convert, conversion=x.conversion, compute=compute) for x in (c.a, c.b))
+    a, b = (Converted(x.conversion, compute) for x in (c.a, c.b))
     return MultiplyAdd("plain", str(compute), False, a, b)
 
 
@@ -264,15 +290,15 @@ def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None
     if (a.bits, b.bits) != (8, 8):
         return None
     if {"amx_tile", "amx_int8"} <= set(features):
-        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, as_bits, as_bits)
+        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, AsStored(), AsStored())
     if "asimddp" in features and target.vector_bits == 128 and (a.signed == b.signed or "i8mm" in features):
-        return MultiplyAdd(f"dot_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, as_bits, as_bits)
+        return MultiplyAdd(f"dot_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, AsStored(), AsStored())
     wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
     if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
         return None
     if a.signed:
-        return MultiplyAdd("bytes", "i8", target.emulated, lambda v: v ^ -128, as_bits, offset=128)
-    return MultiplyAdd("bytes", "i8", target.emulated, as_bits, as_bits)
+        return MultiplyAdd("bytes", "i8", target.emulated, AsStored(flipped=-128), AsStored(), offset=128)
+    return MultiplyAdd("bytes", "i8", target.emulated, AsStored(), AsStored())
 
 
 # --- instructions -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Contractions by dot-product instructions over groups along k (VNNI, AMX): narrow integers, bf16 where supported.
 
-Operands are packed as units, 32 bits of them for a step (a group).
+Operands are packed as units, 32 bits of them for a step (a group). Packing and the micro-kernel on vectors are
+functions that products of all shapes share.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -30,7 +32,9 @@ from stablexla.targets.cpu.contraction.amx import (
 )
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
+    DotInstruction,
     MultiplyAdd,
+    Widen,
     in_matrices,
     load_group,
 )
@@ -38,6 +42,7 @@ from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPl
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, macro_kernel_loops
 from stablexla.targets.cpu.contraction.packing import LINE, PackedPanels, PackingSource, pack_lines, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 # With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
 TILES_LHS_BYTES = Gate("dot-units.tiles-lhs-bytes", 256 << 10, eager=1024)
@@ -51,10 +56,11 @@ UNROLL = 4  # steps of k in one iteration
 
 def emit_dot_units(kernel: Kernel, contraction: Contraction, product: MultiplyAdd, target: CpuTarget) -> Emitted:
     """Emit a contraction of narrow operands as packed GEMM."""
-    return _plan(contraction, in_matrices(product, contraction, target), target).emit(kernel, target)
+    product = in_matrices(product, contraction, target)
+    return _plan(contraction, product, target, SharedFunctions(kernel, target)).emit(kernel, target)
 
 
-def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
+def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget, functions: SharedFunctions) -> _Blocking:
     """Plan cache blocks: of lhs in 3/8 of L2, of a B panel in 5/8 of L1."""
     lanes = max(1, target.vector_bits // LANE_BITS)
     tile = _tile(c.m.extent, c.n.extent, lanes, target.num_vector_registers, product.rows)
@@ -84,7 +90,7 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     own = min(max(1, target.group_bytes // (depth * size * width)), math.ceil(columns / width))
     sizes = (depth, rows, columns, 8 if shared else own)
     is_far = packed_once and n * c.k.extent * cg.bits_of(product.unit_type) // 8 > target.l2_bytes // 4
-    return _Blocking(c, product, tile, lanes, step, sizes, shared=shared, prefetches=shared and is_far)
+    return _Blocking(c, product, tile, lanes, step, sizes, functions, shared=shared, prefetches=shared and is_far)
 
 
 def _tile(m: int, n: int, lanes: int, registers: int, multiple: int) -> RegisterTile:
@@ -117,11 +123,12 @@ class _Blocking(Blocking):
         lanes: int,
         step: int,
         blocks: tuple[int, int, int, int],
+        functions: SharedFunctions,
         *,
         shared: bool,
         prefetches: bool,
     ) -> None:
-        self.prefetches = prefetches
+        self.functions, self.prefetches = functions, prefetches
         depth, *others = blocks
         super().__init__(c, tile, lanes, depth * product.group, *others, shared=shared)
         self.product, self.step = product, step
@@ -146,28 +153,19 @@ class _Blocking(Blocking):
         return (steps + (per_iteration - 1)) // per_iteration * self.step
 
     def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
-        c, product, start, columns = self.contraction, self.product, place.at(self.panel_size), block.columns
-        matrix, steps = scene.inputs[c.b.number], block.steps
-        source = PackingSource(matrix, block.at, c.n.b, c.k.b, columns, steps, product.b, ahead=True)
-        groups = self.groups(steps)
+        c, product, steps = self.contraction, self.product, block.steps
         panels = PackedPanels(self.width, self.depth, self.lanes, product.group)
-        pack_panels(panels, source, buffers[0], start, groups * product.group)
+        last = c.k.extent - (self.k_blocks - 1) * self.depth
+        source = PackingSource(
+            *(scene.inputs[c.b.number], block.at, c.n.b, c.k.b, block.columns, steps, product.b),
+            ahead=True,
+            deep=last // product.group >= panels.square,
+        )
+        padded = self.groups(steps) * product.group
+        corrections = None
         if product.offset:
-            first = place.at(self.width)
-            with cg.loop(0, (columns + (self.width - 1)) // self.width) as p:
-                panel = start + p.iv * self.panel_size
-                self._column_sums(buffers[0], panel, buffers[1], first + p.iv * self.width, groups)
-
-    def _column_sums(self, buffer: Value, start: Value, sums: Value, to: Value, groups: Value) -> None:
-        """Emit the correction of a panel's sums for the offset of lhs: the negated column sums times the offset."""
-        product, lanes = self.product, self.lanes
-        one = cg.constant(product.offset, cg.vector_of(lanes * product.group, product.unit_type))
-        with cg.loop(0, self.width, lanes) as v:
-            zero = cg.constant(0, cg.vector_of(lanes, sums.element))
-            with cg.loop(0, groups, 1, [zero]) as g:
-                units = cg.load(buffer, (g.iv * self.width + v.iv) * product.group + start, lanes * product.group)
-                g.yields(product.multiply_add(one, units, g.args[0]))
-            cg.store(zero - g.results[0], sums, to + v.iv)
+            corrections = _Corrections(product.instruction, product.offset, buffers[1], place.at(self.width))
+        _pack(self.functions, panels, source, buffers[0], place.at(self.panel_size), padded, corrections)
 
     def item(self, scene: ContractionScene, packed: list[Value] | None) -> GemmItem:
         return _Item(self, scene, packed)
@@ -196,12 +194,9 @@ class _Item(GemmItem):
             self.lhs_at = cg.index(at)
             return
         source = PackingSource(self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps, self.product.a)
-        padded = b.groups(steps) * group
-        if self.product.rows > 1:
-            pairs = PackedPanels(self.product.rows, b.line * group, self.product.rows, group)
-            pack_panels(pairs, source, self.lhs, padded=padded)
-        else:
-            pack_lines(PackedPanels(1, b.line * group, b.lanes, group), source, self.lhs, padded)
+        count = self.product.rows
+        panels = PackedPanels(count, b.line * group, count if count > 1 else b.lanes, group)
+        _pack(b.functions, panels, source, self.lhs, 0, b.groups(steps) * group)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the register tiles; through the spill buffer, one piece of code for whole and remainder tiles."""
@@ -220,7 +215,7 @@ class _Item(GemmItem):
                 self._matrix_tiles(self.matrix_tiles, left, right, groups)
             else:
                 prefetch_tile(self.scene, tile, frame, to)
-                spill_tile(self.scene.lanes, self._sums(left, right, groups, corrections + column), self.stored)
+                self._sums(left, right, groups, corrections + column)
             self.write_spilled(frame, to, cg.minimum(size[0] - row, tile.rows), size[1] - column, sums)
 
         macro_kernel_loops(tile, b.lanes, lhs, rhs, size, one)
@@ -245,35 +240,170 @@ class _Item(GemmItem):
 
         tiles.store(accumulate_tiles(tiles, groups, rows, columns, ahead), self.stored)
 
-    def _sums(self, left: PackedOperand, right: PackedOperand, groups: Value, corrections: Value) -> list[Value]:
-        """Emit the micro-kernel: the accumulators of a tile, row by row."""
-        b, product, lanes, group = self.blocking, self.product, self.blocking.lanes, self.product.group
-        rows, columns = product.rows, lanes // product.rows  # of an operand's vector
-        tile = RegisterTile(b.tile.rows // rows, b.tile.vectors * rows)
-        inits = [self.scene.zero] * tile.vectors
+    def _sums(self, left: PackedOperand, right: PackedOperand, groups: Value, corrections: Value) -> None:
+        """Call the micro-kernel: the sums of a tile, stored to the spill buffer row by row."""
+        b, product = self.blocking, self.product
+        is_short = b.depth // product.group <= LONGEST_RUNNING_SUM()
+        kernel = _MicroKernel(b.tile, product.instruction, b.step, is_short, bool(product.offset), b.prefetches)
+        numbers = [left.at, self.row, right.at, groups]
+        buffers = [left.buffer, right.buffer, self.stored]
         if product.offset:
-            inits = [cg.load(self.buffers[1], corrections + v * lanes, lanes) for v in range(tile.vectors)]
-        soon, ahead = right.ahead
-        with cg.loop(0, groups, b.step, inits * tile.rows) as k:
+            buffers, numbers = [*buffers, self.buffers[1]], [*numbers, corrections]
+        if b.prefetches:
+            soon, ahead = right.ahead
+            numbers += [soon, cg.index(ahead) * product.group]
+        b.functions.call(kernel, buffers, numbers)
+
+
+# --- shared functions ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _MicroKernel(SharedFunction):
+    """The micro-kernel of a register tile of the sums, on vectors.
+
+    Attributes:
+        step: groups in one iteration.
+        is_short: whether there are never more groups than a running sum may have.
+        corrects: whether sums begin with the correction of their column.
+        prefetches: as of `_Blocking`.
+    """
+
+    tile: RegisterTile
+    product: DotInstruction
+    step: int
+    is_short: bool
+    corrects: bool
+    prefetches: bool
+
+    @property
+    def name(self) -> str:
+        flags = "_long" * (not self.is_short) + "_corrected" * self.corrects + "_ahead" * self.prefetches
+        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}_{_name(self.product)}{flags}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        left, right, out, *corrections = buffers
+        left_at, row_stride, right_at, groups, *more = numbers
+        product, group, lanes = self.product, self.product.group, cg.lanes_of(out.element)
+        rows, columns = product.rows, lanes // product.rows  # of an operand's vector
+        tile = RegisterTile(self.tile.rows // rows, self.tile.vectors * rows)
+        inits = [cg.constant(0, cg.vector_of(lanes, out.element))] * tile.vectors
+        if self.corrects:
+            inits = [cg.load(corrections[0], more[0] + v * lanes, lanes) for v in range(tile.vectors)]
+        most = LONGEST_RUNNING_SUM() // self.step if self.is_short else None
+        with cg.loop(0, groups, self.step, inits * tile.rows, most=most) as k:
             values = list(k.args)
-            if b.prefetches:
-                cg.prefetch(right.buffer, k.iv * (cg.index(ahead) * group) + soon, locality=2)
-            for u in range(b.step):
+            if self.prefetches:
+                soon, ahead = more[-2:]
+                cg.prefetch(right, k.iv * ahead + soon, locality=2)
+            for u in range(self.step):
                 g = k.iv + u
 
                 def row(r: int, g: Value = g) -> Value:
-                    return load_group(product, left.buffer, (g * group + r * self.row) * rows + left.at)
+                    return load_group(product, left, (g * group + row_stride * r) * rows + left_at)
 
                 def column(v: int, g: Value = g) -> Value:
-                    return cg.load(right.buffer, (g * b.width + v * columns) * group + right.at, columns * group)
+                    return cg.load(
+                        right, (g * (tile.vectors * columns) + v * columns) * group + right_at, columns * group
+                    )
 
                 values = _step(product, tile, row, column, values)
             k.yields(*values)
-        return product.by_rows(k.results, b.tile.vectors)
+        spill_tile(lanes, product.by_rows(k.results, self.tile.vectors), out)
+
+
+@dataclass(frozen=True)
+class _Corrections:
+    """Where the corrections of columns' sums for an offset of lhs go: the negated column sums times the offset."""
+
+    product: DotInstruction
+    offset: int
+    buffer: Value
+    at: Value
+
+
+def _pack(
+    functions: SharedFunctions,
+    panels: PackedPanels,
+    source: PackingSource,
+    buffer: Value,
+    base: Index,
+    padded: Value,
+    corrections: _Corrections | None = None,
+) -> None:
+    """Call the packing of a matrix into panels, or into lines of width 1, zero-padded to `padded` steps of k."""
+    along = [source.along_width, source.along_depth]
+    contiguous = (along[0] == 1, along[1] == 1)
+    shape = (panels.width, panels.lanes, panels.group)
+    buffers, offset = [source.buffer, buffer], None
+    numbers = [source.at, *along, source.width, source.depth, base, panels.depth, padded]
+    if corrections is not None:
+        offset = (corrections.product, corrections.offset)
+        buffers, numbers = [*buffers, corrections.buffer], [*numbers, corrections.at]
+    functions.call(_Pack(shape, contiguous, source.convert, source.ahead, source.deep, offset), buffers, numbers)
+
+
+@dataclass(frozen=True)
+class _Pack(SharedFunction):
+    """Packing of units: `PackedPanels` of this width, lanes and group; the other fields are `PackingSource`'s.
+
+    Attributes:
+        contiguous: whether the matrix is contiguous along the width, and along k.
+        offset: an instruction and the offset of lhs, for which it stores the corrections of columns' sums.
+    """
+
+    shape: tuple[int, int, int]
+    contiguous: tuple[bool, bool]
+    convert: Widen
+    ahead: bool
+    deep: bool
+    offset: tuple[DotInstruction, int] | None
+
+    @property
+    def name(self) -> str:
+        flags = "_ahead" * self.ahead + "_deep" * self.deep + "_corrected" * (self.offset is not None)
+        along = "".join("n1"[one] for one in self.contiguous)
+        return f"stablexla_pack_units_{'x'.join(map(str, self.shape))}{flags}_{along}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        matrix, packed, *corrections = buffers
+        at, along_width, along_depth, columns, steps, base, depth, padded, *more = numbers
+        along = along_width, along_depth
+        across, down = (1 if one else stride for one, stride in zip(self.contiguous, along, strict=True))
+        source = PackingSource(
+            *(matrix, at, across, down, columns, steps, self.convert), ahead=self.ahead, deep=self.deep
+        )
+        width, lanes, group = self.shape
+        panels = PackedPanels(width, depth, lanes, group)
+        if width == 1:
+            pack_lines(panels, source, packed, padded, base)
+        else:
+            pack_panels(panels, source, packed, base, padded)
+        if self.offset is not None:
+            with cg.loop(0, (columns + (width - 1)) // width) as p:
+                panel, to = p.iv * panels.stride + base, p.iv * width + more[0]
+                self._correct(*self.offset, (packed, panel), (corrections[0], to), padded // group)
+
+    def _correct(
+        self, product: DotInstruction, offset: int, panel: tuple[Value, Value], to: tuple[Value, Value], groups: Value
+    ) -> None:
+        """Emit the corrections of a panel's columns."""
+        width, lanes, group = self.shape
+        one = cg.constant(offset, cg.vector_of(lanes * group, panel[0].element))
+        with cg.loop(0, width, lanes) as v:
+            zero = cg.constant(0, cg.vector_of(lanes, to[0].element))
+            with cg.loop(0, groups, 1, [zero]) as g:
+                units = cg.load(panel[0], (g.iv * width + v.iv) * group + panel[1], lanes * group)
+                g.yields(product.multiply_add(one, units, g.args[0]))
+            cg.store(zero - g.results[0], to[0], to[1] + v.iv)
+
+
+def _name(product: DotInstruction) -> str:
+    return f"{'emulated_' * product.emulated}{product.name}"
 
 
 def _step(
-    product: MultiplyAdd,
+    product: DotInstruction,
     tile: RegisterTile,
     row: Callable[[int], Value],
     column: Callable[[int], Value],

@@ -16,10 +16,10 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.cpu.contraction.dot_instructions import ToPairs
+from stablexla.targets.cpu.contraction.dot_instructions import AsStored, ToPairs
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
-from stablexla.targets.cpu.convolution.units import AsStored, ConvolutionUnits
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 # The largest side of an in-register transpose: of narrow elements not the registers' lanes.

@@ -11,7 +11,6 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.convolution import MatchedConvolution
@@ -20,9 +19,9 @@ from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.contraction.amx import LANES
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
+    AsStored,
     DotInstruction,
     ToPairs,
-    as_bits,
     choose_multiply_add,
     pairs_of,
     with_pairs_alone,
@@ -31,15 +30,6 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
 
 # How many times a tile's row of features may be as long as they are; the rest is padding.
 TILES_PADDING = Gate("convolution.tiles-padding", 4, eager=64)
-
-
-@dataclass(frozen=True)
-class AsStored:
-    """Conversion of elements that are packed as they are stored, floats as the integers of their bits."""
-
-    def __call__(self, value: Value) -> Value:
-        """Emit the conversion of a scalar or a vector."""
-        return as_bits(value)
 
 
 @dataclass(frozen=True)

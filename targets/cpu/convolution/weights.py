@@ -14,9 +14,10 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import MatchedConvolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.dot_instructions import AsStored
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
-from stablexla.targets.cpu.convolution.units import AsStored, ConvolutionUnits
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
