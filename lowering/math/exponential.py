@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.lowering.math.logistic import QUOTIENT, argument_of
 from stablexla.lowering.math.registry import (
-    emitter,
     expands,
     expands_operation,
     is_real,
@@ -213,8 +213,14 @@ def expm1(x: Real) -> Real:
     return select(abs(x) < tiny, x, value)
 
 
-@emitter
-def logistic(x: Real) -> Real:
+@expands_operation(QUOTIENT)
+def logistic_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
+    """Expand the quotient of a logistic function as a whole; others stay."""
+    x = argument_of(operation)
+    return None if x is None else [logistic_of(Real(scope.format_of(x.type), x)).ssa]
+
+
+def logistic_of(x: Real) -> Real:
     """1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), with the exponential that is at most 1.
 
     Its factor exp(r), the sum and the quotient are kept as pairs: each rounded by itself, their errors would add up to

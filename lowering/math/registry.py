@@ -6,7 +6,7 @@ The functions register themselves with `@expands`; importing the package registe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,8 +15,9 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate, active_choices
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.math.functions import call, call_of_library, library, module_around
+from stablexla.lowering.math.logistic import LOGISTIC, OPERATIONS, QUOTIENT, argument_of, logistic
 from stablexla.lowering.math.values import Real, Scope
-from stablexla.lowering.support.operations import constant_of, operations_named
+from stablexla.lowering.support.operations import constant_of, defining, operations_named
 
 PASS_NAME = "stablexla-expand-math"
 
@@ -108,15 +109,45 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     `convert-scf-to-cf`. `only` names the one operation that is rewritten; "" means all.
     """
     root = module.operation
-    found = [(op, scope) for op, scope in _find(root) if not only or op.name == only]
-    for operation, scope in found if only else _shared(found):
-        with root.context, operation.location, ir.InsertionPoint(operation):
-            values = EXPANSIONS[operation.name](scope, operation)
-        if values is None:
-            continue
-        for result, value in zip(operation.results, values):
-            result.replace_all_uses_with(value)
-        erase(operation)
+    for names in ((QUOTIENT,), tuple(name for name in EXPANSIONS if name != QUOTIENT)):
+        found = [(op, scope) for op, scope in _find(root, names) if not only or op.name == only]
+        for operation, scope in found if only else _shared(found):
+            with root.context, operation.location, ir.InsertionPoint(operation):
+                values = EXPANSIONS[operation.name](scope, operation)
+            if values is not None:
+                _replace(operation, values)
+
+
+def _operands(operation: ir.Operation) -> list[ir.Value]:
+    """Return what the function that an operation stands for is of."""
+    if operation.name != QUOTIENT:
+        return list(operation.operands)
+    x = argument_of(operation)
+    assert x is not None
+    return [x]
+
+
+def _again(operation: ir.Operation, operands: Sequence[ir.Value]) -> ir.Operation:
+    """Create an operation again, for other operands."""
+    if operation.name == QUOTIENT:
+        return logistic(*operands).owner
+    types = [result.type for result in operation.results]
+    return ir.Operation.create(operation.name, results=types, operands=operands)
+
+
+def _replace(operation: ir.Operation, values: Sequence[ir.Value]) -> None:
+    """Put values in the places of an operation's results, and erase it with what a logistic function has before."""
+    for old, new in zip(operation.results, values, strict=True):
+        old.replace_all_uses_with(new)
+    _erase(operation)
+
+
+def _erase(operation: ir.Operation) -> None:
+    before = [defining(value) for value in operation.operands] if operation.name in OPERATIONS else []
+    erase(operation)
+    for op in before:
+        if op is not None and op.name in OPERATIONS and not any(len(list(r.uses)) for r in op.results):
+            _erase(op)
 
 
 def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation, Scope]]:
@@ -126,7 +157,7 @@ def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation,
     is a library, also those that are long, and those for few elements.
     """
     has_library = library.get() is not None
-    keys = [(scope, operation.name, operation.operands[0].type) for operation, scope in found]
+    keys = [(scope, operation.name, operation.results[0].type) for operation, scope in found]
     counts, left = Counter(keys), []
     for (operation, scope), key in zip(found, keys, strict=True):
         is_called = counts[key] >= LEAST_CALLED()
@@ -138,7 +169,7 @@ def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation,
 
 def _is_shareable(operation: ir.Operation) -> bool:
     """Return whether an operation is a function of its operands alone, which is expanded alike wherever it stands."""
-    is_plain = set(operation.attributes) <= {"fastmath"} and operation.name not in SHORT
+    is_plain = set(operation.attributes) <= {"fastmath", LOGISTIC} and operation.name not in SHORT
     return is_plain and is_real(operation.operands[0].type) and not is_rounded_to_bf16(operation)
 
 
@@ -170,41 +201,40 @@ def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Oper
 
     Returns the operation in the body of a function of the module, when it is the first of its kind.
     """
-    name, operands = operation.name, list(operation.operands)
+    name, operands = operation.name, _operands(operation)
     types = [result.type for result in operation.results]
     made: list[tuple[ir.Operation, Scope]] = []
 
     def emit(*arguments: ir.Value) -> list[ir.Value]:
-        inner = ir.Operation.create(name, results=types, operands=arguments)
-        made.append((inner, Scope(arguments[0].owner)))
-        return list(inner.results)
+        made.append((_again(operation, arguments), Scope(arguments[0].owner)))
+        return list(made[-1][0].results)
 
     def emit_expanded(*arguments: ir.Value) -> list[ir.Value]:
-        inner = ir.Operation.create(name, results=types, operands=arguments)
+        inner = _again(operation, arguments)
         values = EXPANSIONS[name](Scope(arguments[0].owner), inner)
         if values is None:
             return list(inner.results)
-        erase(inner)
+        _erase(inner)
         return values
 
     with module.context, operation.location, ir.InsertionPoint(operation):
-        symbol = name.replace(".", "_")
+        symbol = "logistic" if name == QUOTIENT else name.replace(".", "_")
         results = None
         if EXPANSIONS[name].__module__.startswith("stablexla."):  # others may change while a process runs
             results = call_of_library(module, symbol, [active_choices()], emit_expanded, operands, types)
         if results is None:
             results = call(module, symbol, emit, operands)
-        for old, new in zip(operation.results, results, strict=True):
-            old.replace_all_uses_with(new)
-    erase(operation)
+        _replace(operation, list(results))
     return made
 
 
-def _find(root: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
-    """Return the operations to expand, in order, each with the scope of its function."""
+def _find(root: ir.Operation, names: Sequence[str]) -> list[tuple[ir.Operation, Scope]]:
+    """Return the operations of these names to expand, in order, each with the scope of its function."""
     scopes: dict[ir.Operation | None, Scope] = {}
     found: list[tuple[ir.Operation, Scope]] = []
-    for operation in operations_named(root, *EXPANSIONS):
+    for operation in operations_named(root, *names):
+        if operation.name == QUOTIENT and argument_of(operation) is None:
+            continue
         function = _function_of(operation, root)
         if function not in scopes:
             scopes[function] = Scope(_outermost(operation, root) if function is None else _entry(function))

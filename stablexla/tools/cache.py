@@ -127,7 +127,7 @@ def _usual_programs() -> Iterator[XlaComputation]:
             yield b.build(sx.conv_general(x, w, (stride, stride), "SAME", ("NHWC", "HWIO", "NHWC"), groups))
     for type_ in (sx.f32, sx.f64):
         b, (x,) = program(f"elementary functions, {type_}", type_[37])
-        unary = (sx.sin, sx.cos, sx.tan, sx.exp, sx.expm1, sx.log, sx.log1p, sx.tanh, sx.cbrt, sx.erf)
+        unary = (sx.sin, sx.cos, sx.tan, sx.exp, sx.expm1, sx.log, sx.log1p, sx.tanh, sx.logistic, sx.cbrt, sx.erf)
         yield b.build(sx.tuple([sx.pow(x, x), sx.rem(x, x), *(function(x) for function in unary)]))
     for type_ in (sx.f32, sx.f64, sx.s32, sx.s64):
         for shape in ((40, 20), (4, 5000), (200_000,)):

@@ -14,6 +14,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering.math import EXPANSIONS, expand_math
 from stablexla.lowering.math.functions import library
+from stablexla.lowering.math.logistic import LOGISTIC, QUOTIENT
 from stablexla.lowering.math.registry import LEAST_CALLED, LONG, MOST_EVALUATED, SHORT
 from tests.numerics.harness import Kernel, operation
 from tests.numerics.references import FUNCTIONS, Function, unary_sample
@@ -40,7 +41,7 @@ def names(text: str) -> set[str]:
 def test_nothing_but_instructions_is_left(type_: str) -> None:
     binary = ["math.powf", "math.atan2", "arith.remf"]
     apart = {f"math.{name}" for name in ("ipowi", "fpowi", "sincos", "isnan", "isinf", "isfinite", "isnormal")}
-    unary = sorted(set(EXPANSIONS) - set(binary) - apart)
+    unary = sorted(set(EXPANSIONS) - set(binary) - apart - {QUOTIENT})
     lines = [f"%{k} = {name} %x : {type_}" for k, name in enumerate(unary)]
     lines += [f"%b{k} = {name} %0, %y : {type_}" for k, name in enumerate(binary)]
     lines.append(f"%s, %c = math.sincos %x : {type_}")
@@ -225,6 +226,70 @@ def test_calls_have_the_bits_of_code_in_place(function: Any, type_: sx.ElementTy
     ]
     first, *others = (each(*arguments) for each in results)
     assert all(np.array_equal(first, other, equal_nan=True) for other in others)
+
+
+# --- logistic functions -------------------------------------------------------------------------------------
+
+
+def quotient(x: str = "%n", mark: str = LOGISTIC, more: str = "") -> str:
+    """The operations of a logistic function; `x` is what the exponential is of."""
+    return f"""
+      func.func @f(%x: vector<8xf32>, %b: f32) -> vector<8xf32> {{
+        %one = arith.constant dense<1.0> : vector<8xf32>
+        %n = arith.negf %x : vector<8xf32>
+        %e = math.exp {x} : vector<8xf32>
+        %s = arith.addf %one, %e : vector<8xf32>
+        %q = arith.divf %one, %s {{{mark}}} : vector<8xf32>
+        {more}
+        return %q : vector<8xf32>
+      }}
+    """
+
+
+def test_a_logistic_function_is_expanded_as_a_whole() -> None:
+    whole = expanded(quotient())
+    assert LOGISTIC not in whole
+    assert names(whole) <= NATIVE
+    swapped = quotient().replace("%one, %e", "%e, %one")
+    assert expanded(swapped) == whole
+    assert expanded(quotient(mark="")) != whole
+    assert LOGISTIC in expanded(quotient(x="%x"))
+    used = expanded(quotient(more="%u = math.floor %e : vector<8xf32>\nfunc.call @use(%u) : (vector<8xf32>) -> ()")
+                    + "func.func private @use(vector<8xf32>)")  # fmt: skip
+    assert "math.floor" in used
+    assert LOGISTIC not in used
+    assert names(used) <= NATIVE
+
+
+def test_a_logistic_function_is_one_of_the_library(recorded: Recorded) -> None:
+    made = expanded(quotient())
+    assert re.findall(r"call @(\w+)", made) == ["of_library_logistic_vector_8xf32"]
+    assert names(made) == set()
+    (module,) = recorded.modules.values()
+    assert module.operation.verify()
+    assert names(str(module)) <= NATIVE
+    assert LOGISTIC not in str(module)
+
+
+@pytest.mark.parametrize("above", [-1, 0])
+def test_many_logistic_functions_are_calls(above: int) -> None:
+    count = LEAST_CALLED.usual + above
+    lines = ["%one = arith.constant 1.0 : f32"]
+    for k in range(count):
+        lines += [f"%n{k} = arith.negf %{k} : f32", f"%e{k} = math.exp %n{k} : f32"]
+        lines += [f"%s{k} = arith.addf %one, %e{k} : f32", f"%{k + 1} = arith.divf %one, %s{k} {{{LOGISTIC}}} : f32"]
+    made = expanded(chain(lines, "f32", count))
+    assert len(re.findall(r"call @stablexla\.logistic_f32\(", made)) == (count if above >= 0 else 0)
+    assert made.count("func.func private @stablexla.logistic_f32") == (above >= 0)
+    assert names(made) <= NATIVE
+
+
+def test_logistic_functions_of_constants_are_folded_right() -> None:
+    b = sx.XlaBuilder("constants")
+    values = [-200.0, -100.0, -3.5, 0.0, 3.5, 100.0, float("inf"), -float("inf"), float("nan")]
+    program = b.build(sx.logistic(b.constant(np.array(values, np.float32))))
+    exact = 1 / (1 + np.exp(-np.array(values)))
+    np.testing.assert_allclose(np.asarray(sx.compile(program)()), exact, rtol=2e-7, atol=2e-45)
 
 
 class Recorded:

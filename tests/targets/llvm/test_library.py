@@ -155,7 +155,7 @@ def elementary(name: str, type_: sx.ElementType, size: int, **options: Any) -> s
     return sx.compile(b.build(getattr(sx, name)(*given)), options=sx.CompileOptions(**options))
 
 
-UNARY = ["sin", "cos", "tan", "exp", "log", "tanh", "log1p", "expm1", "cbrt", "erf", "acosh"]
+UNARY = ["sin", "cos", "tan", "exp", "log", "tanh", "log1p", "expm1", "cbrt", "erf", "acosh", "logistic"]
 
 
 @pytest.mark.parametrize("name", [*UNARY, "atan2", "pow", "rem"])
