@@ -1,4 +1,4 @@
-"""Warnings at the line of the user's program: the innermost frame outside this package and JAX's."""
+"""Threads that work for the user's: warnings at the line of the user's program, no calls of theirs in its traces."""
 
 from __future__ import annotations
 
@@ -40,3 +40,9 @@ def working_for(frame: FrameType | None) -> Iterator[None]:
         yield
     finally:
         _waiting.reset(before)
+
+
+def untraced() -> None:
+    """End the trace of this thread's calls by a tracer in C, as jax.profiler's: each of the compiler's is an event."""
+    if sys.getprofile() is None:
+        sys.setprofile(None)

@@ -11,7 +11,7 @@ from threading import Event
 from types import FrameType
 from typing import Any
 
-from stablexla.dialects.caller import user_frame, working_for
+from stablexla.dialects.caller import untraced, user_frame, working_for
 from stablexla.dialects.errors import LoadError, ParseError, StablexlaError, UnsupportedError, VerificationError
 from stablexla.dialects.stopping import stopped_by
 from stablexla.targets.pipeline.knobs import knobs
@@ -122,8 +122,7 @@ def _answer(what: str, *arguments: Any) -> Any:
     stop, frame = Event(), user_frame() or next(iter(waiting[-1:]), None)
 
     def work() -> Any:
-        if sys.getprofile() is None:
-            sys.setprofile(None)  # the tracer of jax.profiler, in C, to which each call of the compiler's is an event
+        untraced()
         from stablexla.pjrt import compiling
 
         with stopped_by(stop), working_for(frame):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import mlir.ir as ir
 
+from stablexla.dialects.caller import untraced
 from stablexla.dialects.contexts import WORK, kept_with_contexts, many_threads
 from stablexla.dialects.stopping import look
 
@@ -36,7 +37,7 @@ class CodeThreads:
         self._work = kept_with_contexts(WORK)
         self._resources = ExitStack()
         self._resources.enter_context(many_threads(context))
-        self._pool = ThreadPoolExecutor(max(1, count - 1))
+        self._pool = ThreadPoolExecutor(max(1, count - 1), initializer=untraced)
         self._resources.callback(self._pool.shutdown, cancel_futures=True)
         _hurry(1)
         self._resources.callback(_hurry, -1)
