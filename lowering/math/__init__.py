@@ -18,7 +18,7 @@ from stablexla.lowering.math import (
     trigonometric,
 )
 from stablexla.lowering.math.error_function import erf_inv, erf_inv_of_drawn
-from stablexla.lowering.math.logistic import logistic
+from stablexla.lowering.math.exponential import logistic
 from stablexla.lowering.math.power import integer_power
 from stablexla.lowering.math.registry import EXPANSIONS, PASS_NAME, expand_math
 

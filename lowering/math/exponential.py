@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.math.logistic import QUOTIENT, argument_of
+from stablexla.lowering.math.logistic import LOGISTIC, argument_of, marked_logistic
 from stablexla.lowering.math.registry import (
     expands,
     expands_operation,
@@ -25,6 +25,7 @@ from stablexla.lowering.math.values import (
     polynomial,
     select,
 )
+from stablexla.lowering.support.operations import constant_attribute
 
 #: the mark of a math.exp whose results below 2**(2 - bias) may be 0
 TINY_IS_ZERO = "stablexla.tiny_is_zero"
@@ -213,9 +214,16 @@ def expm1(x: Real) -> Real:
     return select(abs(x) < tiny, x, value)
 
 
-@expands_operation(QUOTIENT)
+def logistic(x: ir.Value) -> ir.Value:
+    """Emit 1 / (1 + exp(-x)): operations that are expanded later, or of a constant at once, as folding rounds each."""
+    if constant_attribute(x) is None:
+        return marked_logistic(x)
+    return logistic_of(Real(Scope().format_of(x.type), x)).ssa
+
+
+@expands_operation(LOGISTIC)
 def logistic_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """Expand the quotient of a logistic function as a whole; others stay."""
+    """Expand the quotient of a logistic function as a whole."""
     x = argument_of(operation)
     return None if x is None else [logistic_of(Real(scope.format_of(x.type), x)).ssa]
 

@@ -82,9 +82,7 @@ def call_of_library(
     def make(symbol: str) -> ir.Module:
         with ir.Location.unknown(module.context):
             alone = ir.Module.create()
-            function = _emit(alone.operation, symbol, emit, types)
-        for attribute in ("sym_visibility", "llvm.linkage"):
-            del function.attributes[attribute]
+            _emit(alone.operation, symbol, emit, types)
         return alone
 
     symbol = None if found is None else found.symbol_for(module, name, (name, *key), make)
@@ -127,10 +125,11 @@ def module_around(op: ir.Operation) -> ir.Operation | None:
 
 def _emit(module: ir.Operation, symbol: str, emit: Callable[..., list[ir.Value]], types: list[ir.Type]) -> ir.Operation:
     function = _declare(module, symbol, types)
-    function.attributes["llvm.linkage"] = ir.Attribute.parse(
-        "#llvm.linkage<internal>"
-    )  # parts of a program have one each
     function.attributes["no_inline"] = ir.UnitAttr.get()
+    if symbol.startswith(PREFIX):  # parts of a program have one each
+        function.attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    else:
+        del function.attributes["sym_visibility"]
     block = function.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
     with ir.InsertionPoint(block):
         results = emit(*block.arguments)

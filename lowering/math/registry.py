@@ -15,9 +15,9 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate, active_choices
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.math.functions import call, call_of_library, library, module_around
-from stablexla.lowering.math.logistic import LOGISTIC, OPERATIONS, QUOTIENT, argument_of, logistic
+from stablexla.lowering.math.logistic import LOGISTIC, QUOTIENT, argument_of, chain_of, function_of, marked_logistic
 from stablexla.lowering.math.values import Real, Scope
-from stablexla.lowering.support.operations import constant_of, defining, operations_named
+from stablexla.lowering.support.operations import constant_of, operations_named
 
 PASS_NAME = "stablexla-expand-math"
 
@@ -36,6 +36,8 @@ library: a call takes 1 to 2 ns more, and saves LLVM 2 to 8 ms."""
 
 LONG = frozenset({"math.sin", "math.cos", "math.tan", "math.sincos"})
 """Operations of so many instructions that a call of the library takes no longer."""
+ROUNDED = frozenset({"math.exp", "math.erfc"})
+"""Operations that are expanded to fewer digits where their results are rounded to bf16."""
 SHORT = frozenset({"math.rsqrt", "math.round", "math.isnan", "math.isinf", "math.isfinite", "math.isnormal"})
 """Operations of a few instructions, which are never calls."""
 
@@ -109,45 +111,24 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     `convert-scf-to-cf`. `only` names the one operation that is rewritten; "" means all.
     """
     root = module.operation
-    for names in ((QUOTIENT,), tuple(name for name in EXPANSIONS if name != QUOTIENT)):
-        found = [(op, scope) for op, scope in _find(root, names) if not only or op.name == only]
+    # Logistic functions first: what they have before their quotients goes with them.
+    for names in ((QUOTIENT,), tuple(EXPANSIONS)):
+        found = _find(root, [name for name in names if only in ("", name)])
         for operation, scope in found if only else _shared(found):
             with root.context, operation.location, ir.InsertionPoint(operation):
-                values = EXPANSIONS[operation.name](scope, operation)
+                values = EXPANSIONS[function_of(operation)](scope, operation)
             if values is not None:
                 _replace(operation, values)
 
 
-def _operands(operation: ir.Operation) -> list[ir.Value]:
-    """Return what the function that an operation stands for is of."""
-    if operation.name != QUOTIENT:
-        return list(operation.operands)
-    x = argument_of(operation)
-    assert x is not None
-    return [x]
-
-
-def _again(operation: ir.Operation, operands: Sequence[ir.Value]) -> ir.Operation:
-    """Create an operation again, for other operands."""
-    if operation.name == QUOTIENT:
-        return logistic(*operands).owner
-    types = [result.type for result in operation.results]
-    return ir.Operation.create(operation.name, results=types, operands=operands)
-
-
 def _replace(operation: ir.Operation, values: Sequence[ir.Value]) -> None:
     """Put values in the places of an operation's results, and erase it with what a logistic function has before."""
+    before = chain_of(operation) or []
     for old, new in zip(operation.results, values, strict=True):
         old.replace_all_uses_with(new)
-    _erase(operation)
-
-
-def _erase(operation: ir.Operation) -> None:
-    before = [defining(value) for value in operation.operands] if operation.name in OPERATIONS else []
-    erase(operation)
-    for op in before:
-        if op is not None and op.name in OPERATIONS and not any(len(list(r.uses)) for r in op.results):
-            _erase(op)
+    for op in (operation, *before):
+        if op is operation or not any(len(list(result.uses)) for result in op.results):
+            erase(op)
 
 
 def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation, Scope]]:
@@ -157,20 +138,22 @@ def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation,
     is a library, also those that are long, and those for few elements.
     """
     has_library = library.get() is not None
-    keys = [(scope, operation.name, operation.results[0].type) for operation, scope in found]
+    keys = [(scope, function_of(operation), operation.results[0].type) for operation, scope in found]
     counts, left = Counter(keys), []
     for (operation, scope), key in zip(found, keys, strict=True):
-        is_called = counts[key] >= LEAST_CALLED()
-        is_called = is_called or (has_library and (operation.name in LONG or _is_for_few(operation)))
+        are_many = counts[key] >= LEAST_CALLED()
+        is_called = are_many or (has_library and (operation.name in LONG or _is_for_few(operation)))
         module = module_around(operation) if is_called and _is_shareable(operation) else None
-        left += [(operation, scope)] if module is None else _called(module, operation)
+        if module is None or not _call(module, operation, are_many=are_many):
+            left.append((operation, scope))
     return left
 
 
 def _is_shareable(operation: ir.Operation) -> bool:
     """Return whether an operation is a function of its operands alone, which is expanded alike wherever it stands."""
     is_plain = set(operation.attributes) <= {"fastmath", LOGISTIC} and operation.name not in SHORT
-    return is_plain and is_real(operation.operands[0].type) and not is_rounded_to_bf16(operation)
+    is_short = operation.name in ROUNDED and is_rounded_to_bf16(operation)
+    return is_plain and is_real(operation.operands[0].type) and not is_short
 
 
 def _is_for_few(operation: ir.Operation) -> bool:
@@ -193,39 +176,36 @@ def _trips(loop: ir.Operation) -> int:
     while function.name != "func.func":
         function = function.parent.operation
     types = [argument.type for argument in function.regions[0].blocks[0].arguments]
-    return max((prod(t.shape) for t in types if isinstance(t, ir.MemRefType) and t.has_static_shape), default=1 << 40)
+    arrays = [type_ for type_ in types if isinstance(type_, ir.MemRefType)]
+    is_known = arrays and all(array.has_static_shape for array in arrays)
+    return max(prod(array.shape) for array in arrays) if is_known else 1 << 40
 
 
-def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
-    """Replace an operation by a call of a function, the library's if possible.
-
-    Returns the operation in the body of a function of the module, when it is the first of its kind.
-    """
-    name, operands = operation.name, _operands(operation)
-    types = [result.type for result in operation.results]
-    made: list[tuple[ir.Operation, Scope]] = []
+def _call(module: ir.Operation, operation: ir.Operation, *, are_many: bool) -> bool:
+    """Replace an operation by a call of the library's function, or, of many, of the module's; return whether it was."""
+    function, types = function_of(operation), [result.type for result in operation.results]
+    x = argument_of(operation)
+    operands, symbol = list(operation.operands) if x is None else [x], function.removeprefix("stablexla.")
 
     def emit(*arguments: ir.Value) -> list[ir.Value]:
-        made.append((_again(operation, arguments), Scope(arguments[0].owner)))
-        return list(made[-1][0].results)
-
-    def emit_expanded(*arguments: ir.Value) -> list[ir.Value]:
-        inner = _again(operation, arguments)
-        values = EXPANSIONS[name](Scope(arguments[0].owner), inner)
-        if values is None:
-            return list(inner.results)
-        _erase(inner)
-        return values
+        if x is None:
+            inner = ir.Operation.create(operation.name, results=types, operands=arguments)
+        else:
+            inner = marked_logistic(*arguments).owner
+        values = EXPANSIONS[function](Scope(arguments[0].owner), inner)
+        if values is not None:
+            _replace(inner, values)
+        return list(inner.results) if values is None else values
 
     with module.context, operation.location, ir.InsertionPoint(operation):
-        symbol = "logistic" if name == QUOTIENT else name.replace(".", "_")
-        results = None
-        if EXPANSIONS[name].__module__.startswith("stablexla."):  # others may change while a process runs
-            results = call_of_library(module, symbol, [active_choices()], emit_expanded, operands, types)
-        if results is None:
+        results, symbol = None, symbol.replace(".", "_")
+        if EXPANSIONS[function].__module__.startswith("stablexla."):  # others may change while a process runs
+            results = call_of_library(module, symbol, [active_choices()], emit, operands, types)
+        if results is None and are_many:
             results = call(module, symbol, emit, operands)
-        _replace(operation, list(results))
-    return made
+        if results is not None:
+            _replace(operation, list(results))
+    return results is not None
 
 
 def _find(root: ir.Operation, names: Sequence[str]) -> list[tuple[ir.Operation, Scope]]:
@@ -233,7 +213,7 @@ def _find(root: ir.Operation, names: Sequence[str]) -> list[tuple[ir.Operation, 
     scopes: dict[ir.Operation | None, Scope] = {}
     found: list[tuple[ir.Operation, Scope]] = []
     for operation in operations_named(root, *names):
-        if operation.name == QUOTIENT and argument_of(operation) is None:
+        if operation.name == QUOTIENT and function_of(operation) == QUOTIENT:
             continue
         function = _function_of(operation, root)
         if function not in scopes:

@@ -53,7 +53,7 @@ def parser() -> Parser:
     what.add_argument(
         "--fill",
         action="store_true",
-        help="compile what products, convolutions, sorts and pads of the usual types need, for this machine",
+        help="compile what products, convolutions, elementary functions, sorts and pads usually need, for this machine",
     )
     return made
 

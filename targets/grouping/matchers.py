@@ -12,6 +12,7 @@ from typing import Any
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.lowering.math.logistic import names_of
 from stablexla.lowering.support.generic import filled
 from stablexla.lowering.support.operations import body_of, constant_attribute, defining, terminator_of
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
@@ -87,8 +88,8 @@ def private_producers(
 
 
 def body_names(op: ir.Operation) -> list[str]:
-    """Return the names of the operations of a linalg.generic's body, but the last."""
-    return [inner.name for inner in body_of(op)[:-1]]
+    """Return the names of the operations of a linalg.generic's body, but the last; a logistic function's is one."""
+    return names_of(body_of(op)[:-1])
 
 
 # --- bodies as formulas ---------------------------------------------------------------------------------------

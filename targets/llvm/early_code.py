@@ -79,10 +79,11 @@ def borrowed_code(program: ir.Module, module: ir.Module) -> Iterator[CompileOpti
     if early is None:
         yield CompileOptions()
         return
-    token = _session.set(early.lent_to(program))
+    token, of_library = _session.set(early.lent_to(program)), library.set(None)
     try:
         yield CompileOptions(target_cpu=early.cpu.cpu or None)
     finally:
+        library.reset(of_library)
         _session.reset(token)
 
 
@@ -146,7 +147,7 @@ class EarlyCode:
         self, module: ir.Operation, name: str, key: Sequence[object], make: Callable[[str], ir.Module]
     ) -> str | None:
         """Return the symbol of an elementary function, as `library_symbol`; None for another program's module."""
-        if not (self.may_call(module) or _PART in module.attributes):
+        if _PART not in module.attributes and (self.module is None or module != self.module):
             return None
         found = self._elementary.get((name, *key))
         if found is None:
@@ -158,8 +159,9 @@ class EarlyCode:
         return f"{name}_{digest_of(*key, self.cpu.cpu, self.cpu.opt_level)[:8]}"
 
     def may_call(self, module: ir.Operation) -> bool:
-        """Return whether the session is for this module: one that is compiled again for its error stays whole."""
-        return self.module is None or module == self.module
+        """Return whether the session is for this module, the first; one compiled again for its error stays whole."""
+        self.module = self.module or module
+        return bool(module == self.module)
 
     def _begin(self, module: ir.Module) -> int:
         """Begin to make the code of a library function; return the job's number."""

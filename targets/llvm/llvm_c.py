@@ -29,18 +29,20 @@ from stablexla.targets.runtime import processor
 # passes that find nothing to do, and the code of these passes is about as fast: see `python -m benchmarks.llvm_passes`,
 # docs/compile_time.md.
 _COMBINE = "instcombine<max-iterations=1;no-verify-fixpoint>"
-_CLEAN_UP = (
-    f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"
-    "loop-mssa(loop-instsimplify,loop-simplifycfg,licm<no-allowspeculation>,loop-rotate<header-duplication>,"
-    f"licm<allowspeculation>),simplifycfg,{_COMBINE},loop({{}}loop-deletion,loop-unroll-full),"
-    f"sroa,{_COMBINE},simplifycfg)"
+# Of a big program: emitters have vectorized, unrolled and hoisted. What else `UNROLL` has costs a tenth more of LLVM's
+# time, and gains nothing in models.
+CLEAN_UP = (
+    "ipsccp,function(sroa,early-cse<memssa>,simplifycfg,"
+    f"loop-mssa(loop-rotate<header-duplication>,licm<allowspeculation>),simplifycfg,{_COMBINE},simplifycfg)"
 )
-# Loops count from 0 by a constant step as they are emitted: `indvars` takes a third of these passes' time, and what it
-# simplifies is of use to the unrolling of loops of any trip count alone.
-CLEAN_UP = _CLEAN_UP.format("")
 # LLVM unrolls loops of any trip count, too: the code of some kernels is up to a third faster for it (triangular solves
 # of 4x4), and takes longer to compile.
-UNROLL = f"{_CLEAN_UP.format('indvars,')[:-1]},loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
+UNROLL = (
+    f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"
+    "loop-mssa(loop-instsimplify,loop-simplifycfg,licm<no-allowspeculation>,loop-rotate<header-duplication>,"
+    f"licm<allowspeculation>),simplifycfg,{_COMBINE},loop(indvars,loop-deletion,loop-unroll-full),"
+    f"sroa,{_COMBINE},simplifycfg,loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
+)
 PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 # Loops come with the induction variables and strides that they need: strength reduction takes much of code generation,
 # and what it changes is no quicker. A copy of LLVM takes this for the process, not for a module.

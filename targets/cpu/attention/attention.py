@@ -14,6 +14,7 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.exponential import TINY_IS_ZERO
+from stablexla.lowering.math.logistic import chain_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -119,7 +120,8 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
 def _note_tiny_weights(attention: Attention) -> None:
     """Mark the exponential of weights that are at most 1: those next to denormals, and denormals, are 0."""
     operations = [op.operation for node in attention.rows.chain.nest.maps for op in node.block.operations]
-    powers = [op for op in operations if op.name == "math.exp"]
+    of_logistic = {op for each in operations for op in chain_of(each) or ()}
+    powers = [op for op in operations if op.name == "math.exp" and op not in of_logistic]
     if attention.rows.total is not None and len(powers) == 1:
         powers[0].attributes[TINY_IS_ZERO] = ir.UnitAttr.get()
 

@@ -290,7 +290,7 @@ class _MicroKernel(SharedFunction):
         inits = [cg.constant(0, cg.vector_of(lanes, out.element))] * tile.vectors
         if self.corrects:
             inits = [cg.load(corrections[0], more[0] + v * lanes, lanes) for v in range(tile.vectors)]
-        most = LONGEST_RUNNING_SUM() // self.step if self.is_short else None
+        most = max(1, LONGEST_RUNNING_SUM() // self.step) if self.is_short else None
         with cg.loop(0, groups, self.step, inits * tile.rows, most=most) as k:
             values = list(k.args)
             if self.prefetches:

@@ -7,6 +7,7 @@ innermost loop where that is long.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from itertools import count as counting
 from math import lcm, prod
 
@@ -16,6 +17,7 @@ from mlir.dialects import vector
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
+from stablexla.lowering.math.logistic import names_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -200,7 +202,8 @@ def _is_long(nest: LoopNest) -> bool:
 def _waits(nest: LoopNest, target: CpuTarget) -> bool:
     """Return whether 32-bit numbers go through a latency-bound function, better unrolled by two registers."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
-    functions = {op.operation.name for node in nest.maps for op in node.block.operations} & EXPANSIONS.keys()
+    names = (names_of(op.operation for op in node.block.operations) for node in nest.maps)
+    functions = {*chain.from_iterable(names)} & EXPANSIONS.keys()
     narrow = all(cg.bits_of(place.element) == 32 for place in places) and target.vector_bits == 256
     return narrow and len(functions) == 1 and functions <= WAITING
 

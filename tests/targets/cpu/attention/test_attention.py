@@ -561,3 +561,17 @@ def test_equal_layers_are_one_kernel() -> None:
     assert [(kernel.name, kernel.calls) for kernel in program.kernels if kernel.kind == "attention"] == [
         ("attention_0", 3)
     ]
+
+
+@pytest.mark.parametrize("function", [sx.logistic, sx.tanh])
+def test_layers_with_sums_of_their_rows_are_no_attention(function: Any) -> None:
+    """Two products with a gate and a normalisation between them, whose logistic function is an exponential inside."""
+    b = sx.XlaBuilder("layers")
+    x, first = b.parameter(0, sx.f32[64, 128]), b.parameter(1, sx.f32[128, 128])
+    hidden = x @ first
+    gated = hidden * function(hidden)
+    scale = sx.rsqrt(sx.reduce(gated * gated, 0.0, sx.add, (1,)) / 128.0 + 1e-5)
+    program = b.build(sx.mul(gated, scale, (0,)) @ b.parameter(2, sx.f32[128, 64]))
+    kinds = [kernel.kind for kernel in sx.compile(program).kernels]
+    assert "attention" not in kinds
+    assert kinds.count("contraction") == 2
