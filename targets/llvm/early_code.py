@@ -34,7 +34,7 @@ from stablexla.targets.pipeline import driver
 from stablexla.targets.pipeline.driver import Watcher, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
-from stablexla.targets.runtime import undefined_symbols
+from stablexla.targets.runtime import processor, undefined_symbols
 
 # In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
 # program is known to be none of the small ones, and worth threads.
@@ -159,7 +159,13 @@ class EarlyCode:
         return f"{name}_{digest_of(*key, self.cpu.cpu, self.cpu.opt_level)[:8]}"
 
     def may_call(self, module: ir.Operation) -> bool:
-        """Return whether the session is for this module, the first; one compiled again for its error stays whole."""
+        """Return whether the session is for this module, the first; one compiled again for its error stays whole.
+
+        It is for none where this processor lacks what the code needs: the program is refused later, and LLVM may end the
+        process over one of another family.
+        """
+        if processor.LEVELS.get(self.cpu.cpu, frozenset()) - processor.features():
+            return False
         self.module = self.module or module
         return bool(module == self.module)
 

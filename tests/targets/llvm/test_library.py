@@ -24,6 +24,7 @@ from stablexla.targets.llvm import early_code, engine
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.passes import PASSES
+from stablexla.targets.runtime import processor
 from stablexla.targets.runtime.processor import LEVELS
 
 LHS = np.random.default_rng(1).standard_normal((300, 500), np.float32)
@@ -255,6 +256,17 @@ def test_code_for_another_processor_packs_nothing(library: Library, monkeypatch:
     with pytest.raises(sx.CompileError, match="code for x86-64-v3 needs"):
         product_by_constant(target_cpu="x86-64-v3")
     assert packed_by == [None]
+
+
+@pytest.mark.parametrize("level", ["neoverse-n1", "x86-64-v4"])
+def test_a_processor_that_this_one_is_not_is_refused_before_any_code_is_made(
+    level: str, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM ends the process over the name of one of another family."""
+    monkeypatch.setattr(processor, "features", lambda: frozenset({"sse2"}))
+    with pytest.raises(sx.CompileError, match=f"code for {level} needs"):
+        product(target_cpu=level)
+    assert not library._files
 
 
 def test_kept_in_a_folder(library: Library, emitted: list[str], tmp_path: Path) -> None:
