@@ -161,8 +161,8 @@ class EarlyCode:
     def may_call(self, module: ir.Operation) -> bool:
         """Return whether the session is for this module, the first; one compiled again for its error stays whole.
 
-        It is for none where this processor lacks what the code needs: the program is refused later, and LLVM may end the
-        process over one of another family.
+        It is for none where this processor lacks what the code needs: the program is refused later, and LLVM may end
+        the process over one of another family.
         """
         if processor.LEVELS.get(self.cpu.cpu, frozenset()) - processor.features():
             return False
