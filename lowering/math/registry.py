@@ -35,8 +35,8 @@ MOST_EVALUATED = Gate("elementary-functions.most-evaluated", 64, eager=1 << 40)
 library: a call takes 1 to 2 ns more, and saves LLVM 2 to 8 ms."""
 
 LONG = frozenset({"math.sin", "math.cos", "math.tan"})
-"""Operations of so many instructions that a call of the library takes no longer. A sincos is no such one: it stands
-beside other parts of a complex exponential, whose registers a call would have stored, for 1.06 of the time."""
+"""Operations of so many instructions that a call of the library takes no longer. In place, those of one angle share its
+reduction: two of them are no calls."""
 ROUNDED = frozenset({"math.exp", "math.erfc"})
 """Operations that are expanded to fewer digits where their results are rounded to bf16."""
 SHORT = frozenset({"math.rsqrt", "math.round", "math.isnan", "math.isinf", "math.isfinite", "math.isnormal"})
@@ -143,7 +143,7 @@ def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation,
     counts, left = Counter(keys), []
     for (operation, scope), key in zip(found, keys, strict=True):
         are_many = counts[key] >= LEAST_CALLED()
-        is_called = are_many or (has_library and (operation.name in LONG or _is_for_few(operation)))
+        is_called = are_many or (has_library and (_is_long(operation) or _is_for_few(operation)))
         module = module_around(operation) if is_called and _is_shareable(operation) else None
         if module is None or not _call(module, operation, are_many=are_many):
             left.append((operation, scope))
@@ -155,6 +155,11 @@ def _is_shareable(operation: ir.Operation) -> bool:
     is_plain = set(operation.attributes) <= {"fastmath", LOGISTIC} and operation.name not in SHORT
     is_short = operation.name in ROUNDED and is_rounded_to_bf16(operation)
     return is_plain and is_real(operation.operands[0].type) and not is_short
+
+
+def _is_long(operation: ir.Operation) -> bool:
+    """Return whether an operation is long, and no other such one is of its operand."""
+    return operation.name in LONG and sum(use.owner.name in LONG for use in operation.operands[0].uses) == 1
 
 
 def _is_for_few(operation: ir.Operation) -> bool:

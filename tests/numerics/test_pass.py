@@ -374,6 +374,14 @@ def test_long_functions_are_calls_and_short_ones_are_not(recorded: Recorded, nam
     assert names(many) | names(few) <= NATIVE
 
 
+def test_functions_of_one_angle_stay_together(recorded: Recorded) -> None:
+    """In place, they have one argument reduction."""
+    text = loops("math.sin", "1048576", 1 << 20, "f32")
+    both = text.replace("%y = math.sin %x : f32", "%y = math.sin %x : f32\n%z = math.cos %x : f32")
+    assert "call @of_library" in expanded(text)
+    assert "call @of_library" not in expanded(both)
+
+
 def test_what_is_rounded_to_bf16_or_not_ours_is_expanded_in_place(recorded: Recorded) -> None:
     text = """
       func.func @f(%x: vector<8xf32>) -> vector<8xbf16> {
