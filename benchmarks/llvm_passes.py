@@ -4,8 +4,9 @@ Each program is compiled with each list of passes in place of those of `opt_leve
 kept kernels. A cell is the milliseconds of processor time of a compilation, the least of some, and the time of a call
 over that of the code by `default<O1>`. `--library` compares, instead, compilations with the library of kernels filled
 and empty: milliseconds of processor time. `--lists` has those of programs whose `main` is a list of calls, and is code.
-`--kept` has those of a program after another one, with kernels kept and without. `--second` compares the LLVM of MLIR's
-package with that of the extra `fast`.
+`--kept` has those of a program after another one, with kernels kept and without. `--functions` has those of elementary
+functions of 16K numbers, in place and called, and the time of a call of the program. `--second` compares the LLVM of
+MLIR's package with that of the extra `fast`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from time import process_time, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import Any
 from unittest import mock
+
+import numpy as np
 
 import stablexla as sx
 from benchmarks.engines.base import Prepared
@@ -23,6 +26,7 @@ from benchmarks.engines.stablexla_engine import engine
 from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
+from stablexla.lowering.math import registry
 from stablexla.targets.grouping.outline import text_of
 from stablexla.targets.llvm import early_code, llvm_c, split_module
 from stablexla.targets.llvm.call_list import LEAST_CALLS
@@ -34,6 +38,8 @@ DEFAULT = ("resnet-18", "bert-base", "mlp-step", "lstm-128", "triangular-solve-1
 OF_LIBRARY = ("conv-3x3-56", "matmul-1024", "sort-1m", "resnet-18", "resnet-50", "mlp-step", "bert-base")
 OF_LISTS = ("bert-base", "gpt2-prefill-128", "gpt2-decode", "resnet-18", "resnet-50", "mlp-step", "unet")
 KEPT = ("resnet-18", "resnet-50"), ("mlp-step", "mlp-step-adam"), ("bert-base", "bert-base"), ("resnet-18", "resnet-18")
+FUNCTIONS = ("sin", "cos", "tan", "exp", "expm1", "log", "tanh", "logistic", "erf", "cbrt")
+NUMBERS, CALLS, ROUNDS = 16384, 50, 15
 EDIT = "dense<5.000000e-01>", "dense<2.500000e-01>"
 """The line that is edited in a program that comes after itself: a constant of GELU."""
 COMPILATIONS = 3
@@ -152,7 +158,37 @@ def second_row(name: str) -> list[str]:
     return [name, f"{took['off']:.0f}", f"{took[None]:.0f}", f"{took[None] / took['off']:.2f}", same]
 
 
+def functions_row(name: str, type_: sx.ElementType) -> list[str]:
+    """A line of the table of elementary functions: code in place, and calls of the library's function."""
+    b = sx.XlaBuilder(name)
+    program = b.build(getattr(sx, name)(b.parameter(0, type_[NUMBERS])))
+    x = np.linspace(0.1, 3.0, NUMBERS).astype(type_.dtype)
+    took, made = dict[bool, float](), dict[bool, sx.Executable]()
+    for is_called in (False, True) * (1 + COMPILATIONS):
+        with (
+            mock.patch.object(registry.MOST_EVALUATED, "usual", NUMBERS if is_called else 0),
+            mock.patch.object(registry, "LONG", frozenset()),
+            knobs.scoped(kernel_cache="off"),
+        ):
+            begun = process_time()
+            made[is_called] = sx.compile(program, options=sx.CompileOptions(num_threads=1))
+            took[is_called] = min(took.get(is_called, 1e9), 1e3 * (process_time() - begun))
+    ran = dict.fromkeys(made, 1e9)
+    for is_called in (False, True) * ROUNDS:
+        begun = perf_counter()
+        for _ in range(CALLS):
+            made[is_called](x)
+        ran[is_called] = min(ran[is_called], perf_counter() - begun)
+    return [name, str(type_), f"{took[False]:.0f}", f"{took[True]:.0f}", f"{ran[True] / ran[False]:.2f}"]
+
+
 def main(names: Sequence[str]) -> None:
+    if "--functions" in names:
+        print("| function | type | in place | called | running |\n|---|---|---:|---:|---:|")
+        for name in FUNCTIONS:
+            for type_ in (sx.f32, sx.f64):
+                print(f"| {' | '.join(functions_row(name, type_))} |", flush=True)
+        return
     if "--second" in names:
         print("| program | MLIR's LLVM | the second | ratio | files |\n|---|---:|---:|---:|---|")
         for name in [each for each in names if each != "--second"] or OF_LIBRARY:

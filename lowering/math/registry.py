@@ -32,7 +32,7 @@ longer then, and the product compiles in half the time."""
 
 MOST_EVALUATED = Gate("elementary-functions.most-evaluated", 64, eager=1 << 40)
 """Operations that are evaluated so often at most, on vectors or scalars, when their function runs once are calls of the
-library: a call takes 1 to 2 ns more, and saves LLVM 2 to 8 ms."""
+library: a call takes a nanosecond or two more, and LLVM some milliseconds less."""
 
 LONG = frozenset({"math.sin", "math.cos", "math.tan"})
 """Operations of so many instructions that a call of the library takes no longer. In place, those of one angle share its

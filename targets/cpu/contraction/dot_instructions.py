@@ -54,6 +54,11 @@ class DotInstruction:
         return 2 if self.name.startswith("matrix") else 1
 
     @property
+    def label(self) -> str:
+        """The part of shared functions' names that tells the instruction."""
+        return f"{'emulated_' * self.emulated}{self.name}"
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is the multiply-add of one element type."""
         return self.name == "plain"

@@ -162,9 +162,7 @@ class _Blocking(Blocking):
             deep=last // product.group >= panels.square,
         )
         padded = self.groups(steps) * product.group
-        corrections = None
-        if product.offset:
-            corrections = _Corrections(product.instruction, product.offset, buffers[1], place.at(self.width))
+        corrections = (product, buffers[1], place.at(self.width)) if product.offset else None
         _pack(self.functions, panels, source, buffers[0], place.at(self.panel_size), padded, corrections)
 
     def item(self, scene: ContractionScene, packed: list[Value] | None) -> GemmItem:
@@ -279,7 +277,7 @@ class _MicroKernel(SharedFunction):
     @property
     def name(self) -> str:
         flags = "_long" * (not self.is_short) + "_corrected" * self.corrects + "_ahead" * self.prefetches
-        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}_{_name(self.product)}{flags}"
+        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}_{self.product.label}{flags}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         left, right, out, *corrections = buffers
@@ -312,16 +310,6 @@ class _MicroKernel(SharedFunction):
         spill_tile(lanes, product.by_rows(k.results, self.tile.vectors), out)
 
 
-@dataclass(frozen=True)
-class _Corrections:
-    """Where the corrections of columns' sums for an offset of lhs go: the negated column sums times the offset."""
-
-    product: DotInstruction
-    offset: int
-    buffer: Value
-    at: Value
-
-
 def _pack(
     functions: SharedFunctions,
     panels: PackedPanels,
@@ -329,17 +317,22 @@ def _pack(
     buffer: Value,
     base: Index,
     padded: Value,
-    corrections: _Corrections | None = None,
+    corrections: tuple[MultiplyAdd, Value, Value] | None = None,
 ) -> None:
-    """Call the packing of a matrix into panels, or into lines of width 1, zero-padded to `padded` steps of k."""
+    """Call the packing of a matrix into panels, or into lines of width 1, zero-padded to `padded` steps of k.
+
+    Args:
+        corrections: for an offset of lhs, the product, and the buffer and place of the corrections of columns' sums.
+    """
     along = [source.along_width, source.along_depth]
     contiguous = (along[0] == 1, along[1] == 1)
     shape = (panels.width, panels.lanes, panels.group)
     buffers, offset = [source.buffer, buffer], None
     numbers = [source.at, *along, source.width, source.depth, base, panels.depth, padded]
     if corrections is not None:
-        offset = (corrections.product, corrections.offset)
-        buffers, numbers = [*buffers, corrections.buffer], [*numbers, corrections.at]
+        product, sums, first = corrections
+        offset = (product.instruction, product.offset)
+        buffers, numbers = [*buffers, sums], [*numbers, first]
     functions.call(_Pack(shape, contiguous, source.convert, source.ahead, source.deep, offset), buffers, numbers)
 
 
@@ -387,7 +380,7 @@ class _Pack(SharedFunction):
     def _correct(
         self, product: DotInstruction, offset: int, panel: tuple[Value, Value], to: tuple[Value, Value], groups: Value
     ) -> None:
-        """Emit the corrections of a panel's columns."""
+        """Emit the corrections of a panel's columns: the negated sums of each, times the offset."""
         width, lanes, group = self.shape
         one = cg.constant(offset, cg.vector_of(lanes * group, panel[0].element))
         with cg.loop(0, width, lanes) as v:
@@ -396,10 +389,6 @@ class _Pack(SharedFunction):
                 units = cg.load(panel[0], (g.iv * width + v.iv) * group + panel[1], lanes * group)
                 g.yields(product.multiply_add(one, units, g.args[0]))
             cg.store(zero - g.results[0], to[0], to[1] + v.iv)
-
-
-def _name(product: DotInstruction) -> str:
-    return f"{'emulated_' * product.emulated}{product.name}"
 
 
 def _step(

@@ -71,7 +71,7 @@ class ConvolutionUnits:
         """The part of shared functions' names that tells these units."""
         if self.product.is_plain:
             return str(self.sums)
-        return f"{'emulated_' * self.product.emulated}{self.product.name}_{'rows_' * self.whole_rows}{self.sums}"
+        return f"{self.product.label}_{'rows_' * self.whole_rows}{self.sums}"
 
     def slots(self, features: int) -> int:
         """Return the packed elements of so many features of lhs, padded to whole steps."""
