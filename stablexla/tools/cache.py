@@ -118,6 +118,10 @@ def _usual_programs() -> Iterator[XlaComputation]:
     for type_ in (sx.f32, sx.f64, sx.bf16, sx.f16):
         b, (x, y) = program(f"product, {type_}", type_[300, 500], type_[500, 400])
         yield b.build(x @ y)
+    for type_ in (sx.f32, sx.f64):
+        widths = (8, 16, 20, 32, 48, 100)
+        b, (x, *all_y) = program(f"small products, {type_}", type_[16, 20], *(type_[20, width] for width in widths))
+        yield b.build(sx.tuple([sx.transpose(x[:12, :], (1, 0)) @ x[:12, :], *(x @ y for y in all_y)]))
     b, (x, y) = program("product, s8", sx.s8[300, 500], sx.s8[500, 400])
     yield b.build(sx.dot(x, y, preferred_element_type=sx.s32))
     for type_ in (sx.f32, sx.f64, sx.bf16):

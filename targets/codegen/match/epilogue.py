@@ -243,11 +243,13 @@ class ContractionScene:
         size: tuple[Index, Index],
         at: tuple[Index, Index],
         sums: SumState = COMPLETE_SUM,
+        base: Index = 0,
     ) -> None:
         """Store a tile of `vectors` vectors a row, as `write_block` does; it begins at a multiple of its width.
 
-        `size` has either all of the tile's columns or the remainder at the edge. An iteration stores a whole row: that
-        is little code, and for a tile of some hundred steps of k as fast as storing from registers.
+        `size` has either all of the tile's columns or the remainder at the edge, or a known number of them; the sums
+        begin at `base` of the buffer. An iteration stores a whole row: that is little code, and for a tile of some
+        hundred steps of k as fast as storing from registers.
         """
         lanes, width = self.lanes, vectors * self.lanes
         rest = self.contraction.n.extent % width
@@ -262,9 +264,10 @@ class ContractionScene:
             self.write_all(values, places, sums)
 
         with cg.loop(0, size[0]) as r:
-            row, start = self.row(frame, r.iv + at[0]), r.iv * width
-            if not rest:
-                write(row, start, width)
+            row, start = self.row(frame, r.iv + at[0]), r.iv * width + base
+            number = cg.known(size[1])
+            if number is not None or not rest:
+                write(row, start, width if number is None else number)
                 return
             whole = cg.branch(cg.index(size[1]).ge(width))
             with whole.then:

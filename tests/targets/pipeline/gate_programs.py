@@ -313,6 +313,9 @@ PROGRAMS: dict[str, Program] = {
     "scan-any-rows": Program(scanned(0, larger, -9.0), (whole(70, 200),), expected=np.maximum.accumulate),
     # products
     "product": Product(dotted(), (whole(40, 50), whole(50, 60))),
+    "product-shifted": Product(
+        lambda b, x, y, z: sx.max(sx.add(sx.dot(x, y), z), z), (whole(40, 50), whole(50, 60), whole(40, 60, seed=1))
+    ),
     "product-of-integers": Product(dotted(), (whole(40, 50, dtype=np.int32), whole(50, 60, dtype=np.int32))),
     "product-broad": Product(dotted(), (whole(20, 160, dtype=np.float64), whole(160, 1400, dtype=np.float64))),
     "product-deep": Product(dotted(), (whole(8, 900), whole(900, 24))),

@@ -277,6 +277,8 @@ def test_the_order_of_additions_does_not_depend_on_threads() -> None:
 # Every way of computing, with the function that writes it, and a target of small caches that makes shapes "large".
 PATHS = {
     "short": ("emit_short", "mk,kn->mn", (20, 37, 19)),
+    "short in place": ("emit_short", "mk,kn->mn", (61, 70, 19)),
+    "short of long k": ("emit_short", "mk,kn->mn", (20, 37, 300)),
     "packed rhs": ("emit_short", "mk,nk->mn", (20, 37, 19)),
     "dots": ("emit_skinny_dots", "mk,nk->mn", (2, 37, 83)),
     "dots turned": ("emit_skinny_dots", "mk,nk->mn", (37, 2, 83)),
@@ -376,7 +378,7 @@ def test_element_types(path: str, element: str, total: str, cast: str) -> None:
 
 # --- epilogues -----------------------------------------------------------------------------------------------
 
-EPILOGUE_PATHS = ("short", "dots", "dots turned", "rows", "many rows", "packed")
+EPILOGUE_PATHS = ("short", "short in place", "short of long k", "dots", "dots turned", "rows", "many rows", "packed")
 
 
 def epilogue_setup(path: str) -> tuple[KernelText, Array, list[Array], str, tuple[int, int]]:

@@ -1,0 +1,333 @@
+"""Contractions whose k is short enough for a single block: accumulators stay in registers for all of it.
+
+Operands are read in place, or rhs is packed once an item. The sums of some rows by a panel of columns are a function
+of the library, which stores them to the result, or to a buffer for the epilogue; where there are many and each takes
+hardly longer than its call, they have code in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import mlir.ir as ir
+
+from stablexla.dialects.choices import Gate
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import Conversion, load_converted
+from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, pack_operand
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
+from stablexla.targets.cpu.contraction.register_tile import (
+    INLINE_EPILOGUE,
+    OuterAxis,
+    OuterReduction,
+    RegisterTile,
+    accumulate,
+    contraction_grain,
+    store_tile,
+)
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
+
+# Multiply-adds of a call from which on sums are a function of the library, if k has this depth (a quarter of it where
+# sums are stored as they are; others are stored and loaded once more for the epilogue); and those of a whole product up
+# to which they are one anyway.
+CALLED_WORK = Gate("contraction.called-work", 16 << 10, eager=1)
+CALLED_DEPTH = Gate("contraction.called-depth", 128, eager=1)
+LIBRARY_WORK = Gate("contraction.library-work", 64 << 10, eager=1)
+# Bytes of sums on their way to the epilogue, which stay in L1 beside the operands.
+SUMS_BYTES = Gate("contraction.sums-bytes", 4 << 10, eager=64)
+# The most rows of a tile, those of small products, and its sums up to which an iteration has two steps of k.
+MOST_ROWS = 14
+USUAL_ROWS = (1, 2, 4, 8, 12)
+FEW_SUMS = 8
+
+
+@dataclass(frozen=True)
+class ShortPlan:
+    """Blocking of a contraction of short k.
+
+    Attributes:
+        tile: the register tile, of at most the product's rows.
+        row_tiles, columns: row tiles and columns of an item.
+        pack: whether rhs is packed.
+    """
+
+    tile: RegisterTile
+    row_tiles: int
+    columns: int
+    pack: bool
+
+
+def choose_register_tile(
+    rows: int, columns: int, lanes: int, registers: int, *, even: bool = False, usual: bool = False
+) -> RegisterTile:
+    """Choose the register tile of the fewest cycles for a product of this size; the last tile of rows overlaps.
+
+    With `even` it does not, where tiles of at least half as many rows as the largest divide them. With `usual` it has
+    one of few numbers of rows, whose functions the library is likely to have.
+    """
+
+    def cycles(tile: RegisterTile) -> float:
+        def one(r: int, v: int) -> float:
+            # Two FMAs a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
+            return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
+
+        across, side = divmod(math.ceil(columns / lanes), tile.vectors)
+        tiles = math.ceil(rows / tile.rows)
+        # Code of every tile size costs compile time.
+        return tiles * (one(tile.rows, tile.vectors) * across + one(tile.rows, side)) * (1 + 0.02 * bool(side))
+
+    of_rows: Sequence[int] = USUAL_ROWS if usual else range(1, MOST_ROWS + 1)
+    of_rows = [r for r in of_rows if r <= rows]
+    if even:
+        of_rows = [r for r in of_rows if rows % r == 0 and 2 * r >= of_rows[-1]] or of_rows
+    candidates = [RegisterTile(r, v) for v in (1, 2, 3, 4) for r in of_rows if r * v + v < registers]
+    return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
+
+
+def is_small(c: Contraction) -> bool:
+    """Whether all of a product's sums are functions of the library, however few a call has."""
+    return math.prod(c.shape) * c.k.extent * math.prod(axis.extent for axis in c.k_outer) <= LIBRARY_WORK()
+
+
+def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
+    """Emit a contraction whose accumulators stay in registers for all of k."""
+    c = contraction
+    row_blocks = max(1, math.ceil(math.ceil(c.m.extent / plan.tile.rows) / plan.row_tiles))
+    column_blocks = math.ceil(c.n.extent / plan.columns)
+    with kernel.phase(target, unroll=False) as arguments:
+        short = _Short(ContractionScene(c, arguments), plan, SharedFunctions(kernel, target), column_blocks)
+        with arguments.split_items([c.batches, column_blocks, row_blocks]) as place:
+            short.item(*place)
+    items = c.batches * row_blocks * column_blocks
+    return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Where rows of lhs and a panel of rhs lie: buffers, offsets of the first elements, and strides."""
+
+    a: Value
+    b: Value
+    a_at: Index
+    a_m: Index
+    a_k: Index
+    b_at: Index
+    b_k: Index
+
+
+@dataclass(frozen=True)
+class _SumRows(SharedFunction):
+    """The sums of rows by a panel of columns, over all of k, stored row by row.
+
+    Attributes:
+        tile: the register tile; the last one overlaps the one before.
+        last: lanes of the last vector of columns that rhs in memory has; None for a number that is an argument.
+        lhs: the stride of lhs that is 1, "k" or "m", or "" for none.
+        conversions: of the operands' elements to the type of the sums.
+        outer: outer axes of k.
+        is_long: whether k is longer than a running sum may be.
+    """
+
+    rolled = True
+    tile: RegisterTile
+    last: int | None
+    lhs: str
+    conversions: tuple[Conversion, Conversion]
+    outer: int
+    is_long: bool
+
+    @property
+    def name(self) -> str:
+        last = "" if self.last is None else f"_of_{self.last}"
+        steps = "_".join(step.name for steps in self.conversions for step in steps).replace(".", "_")
+        flags = f"_long_{self.outer}" if self.is_long else f"_{self.outer}"
+        return f"stablexla_sum_rows_{self.tile.rows}x{self.tile.vectors}{last}_{self.lhs}{flags}_{steps}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        rows, steps, last, at, stride, *of_operands = numbers
+        operands, of_outer = Operands(a, b, *of_operands[:5]), of_operands[5:]
+        if self.lhs == "k":
+            operands = replace(operands, a_k=1)
+        elif self.lhs == "m":
+            operands = replace(operands, a_m=1)
+        outer = [OuterAxis(*of_outer[n : n + 3]) for n in range(0, 3 * self.outer, 3)]
+        lanes, vectors = cg.lanes_of(out.element), self.tile.vectors
+        count = last if self.last is None else cg.index(self.last)
+
+        def store(row: Value, values: Sequence[Value]) -> None:
+            for number, value in enumerate(values):
+                r, v = divmod(number, vectors)
+                place = (row + r) * stride + at + v * lanes
+                cg.store_lanes(value, out, place, count if v == vectors - 1 else lanes)
+
+        most = None if self.is_long else 0
+        self.write(operands, (rows, steps, count), outer, out.element, store, most)
+
+    def write(
+        self,
+        of: Operands,
+        size: tuple[Index, Index, Index],
+        outer: Sequence[ContractionAxis | OuterAxis],
+        compute: ir.Type,
+        store: Callable[[Value, Sequence[Value]], None],
+        most: int | None = None,
+        unroll: int = 1,
+    ) -> None:
+        """Emit the loop over tiles of (rows, steps of k, lanes of the last vector); `store` has a tile's row and sums.
+
+        `most` is that of the loops along k, see `cg.loop`; an iteration has `unroll` steps.
+        """
+        (rows, steps, last), tile, lanes = size, self.tile, cg.lanes_of(compute)
+        of_a, of_b = self.conversions
+        zero = cg.constant(0, cg.vector_of(lanes, compute))
+        with cg.loop(0, rows, tile.rows) as i:
+            row = cg.minimum(i.iv, cg.index(rows) - tile.rows)
+            start, down = row * of.a_m + of.a_at, [cg.index(of.a_m) * r for r in range(tile.rows)]
+            # Known distances of rows are part of the instructions, others stay in registers with the rows' offsets.
+            starts = None if cg.known(down[-1]) is not None else [start + distance for distance in down]
+
+            def left(
+                k: Index, offset: Index, start: Value = start, starts: list[Value] | None = starts
+            ) -> Callable[[int], Value]:
+                at = cg.index(k) * of.a_k + offset
+                places = [at + start + distance for distance in down] if starts is None else [at + x for x in starts]
+                return lambda r: load_converted(of.a, of_a, compute, places[r])
+
+            def right(k: Index, offset: Index) -> Callable[[int], Value]:
+                at = cg.index(k) * of.b_k + (cg.index(of.b_at) + offset)
+
+                def vector(v: int) -> Value:
+                    return load_converted(
+                        of.b, of_b, compute, at + v * lanes, lanes, last if v == tile.vectors - 1 else None
+                    )
+
+                return vector
+
+            store(row, accumulate(zero, tile, steps, unroll, left, right, outer, most))
+
+
+class _Short:
+    """Code of one work item: a block of rows by a block of columns of one product."""
+
+    def __init__(
+        self, scene: ContractionScene, plan: ShortPlan, functions: SharedFunctions, column_blocks: int
+    ) -> None:
+        self.scene, self.plan, self.functions, self.column_blocks = scene, plan, functions, column_blocks
+        self.c = c = scene.contraction
+        tile = plan.tile
+        self.width, self.rows = tile.vectors * scene.lanes, min(plan.row_tiles * tile.rows, c.m.extent)
+        self.depth = c.k.extent * math.prod(x.extent for x in c.k_outer)
+        self.straight = scene.vectors and scene.keeping_is_writing
+        work = self.depth * min(self.width, c.n.extent) * self.rows
+        few = is_small(c)
+        deep = self.depth * (4 if self.straight else 1) >= CALLED_DEPTH()
+        # Rows that overlap must not go through an epilogue that updates its input in place twice.
+        self.is_called = few or (deep and work >= CALLED_WORK()) or bool(c.in_place and c.m.extent % tile.rows)
+        size = tile.rows * self.width
+        self.chunk = tile.rows
+        if self.is_called and not self.straight:
+            most = SUMS_BYTES() // (self.width * cg.bits_of(scene.compute) // 8) // tile.rows * tile.rows
+            self.chunk = min(max(tile.rows, most), self.rows)
+            size = self.chunk * self.width
+        self.sums = cg.alloca(size, scene.compute)
+        self.panels = PackedPanels(self.width, self.depth, scene.lanes)
+        if plan.pack:
+            count = math.ceil(min(plan.columns, c.n.extent) / self.width)
+            self.packed = cg.alloca(self.panels.size(count), scene.compute)
+
+    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+        frame = self.scene.frame(batch)
+        first = cg.index(column_block) * self.plan.columns
+        columns = cg.minimum(self.plan.columns, cg.index(self.c.n.extent) - first)
+        if self.plan.pack:
+            self._pack(frame, first, columns)
+        whole = columns // self.width
+        if self.c.n.extent >= self.width:
+            with cg.loop(0, whole) as j:
+                self._column(frame, row_block, first, j.iv, self.width)
+        rest = self.c.n.extent % self.width
+        if rest:
+            with _at_last(column_block, self.column_blocks):
+                self._column(frame, row_block, first, whole, rest)
+
+    def _pack(self, frame: BatchFrame, first: Index, columns: Index) -> None:
+        c, scene = self.c, self.scene
+        axes = [OuterAxis(x.extent, size, x.b) for x, size in self._outer]
+        with OuterReduction(axes, 0, cg.index(first) * c.n.b + frame.b) as nest:
+            b, deep = scene.inputs[c.b.number], c.k.extent >= self.panels.square
+            source = PackingSource(b, nest.at_b, c.n.b, c.k.b, columns, c.k.extent, deep=deep)
+            to = PackedOperand(self.packed, nest.at_a * self.width)
+            pack_operand(self.functions, self.panels, source, c.b.conversion, to)
+
+    @property
+    def _outer(self) -> list[tuple[ContractionAxis, int]]:
+        """The outer axes of k, with the steps of k of each in a packed panel."""
+        outer = self.c.k_outer
+        return [(x, self.c.k.extent * math.prod(y.extent for y in outer[n + 1 :])) for n, x in enumerate(outer)]
+
+    def _column(self, frame: BatchFrame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
+        """Emit the rows of a block over one panel of columns."""
+        scene, extent, rows = self.scene, self.c.m.extent, self.plan.tile.rows
+        column = cg.index(panel) * self.width + first
+        start = cg.index(row_block) * self.rows
+        end = cg.minimum(start + self.rows, extent)
+        if not self.is_called or self.straight:
+            begin = cg.minimum(start, extent - rows)
+            self._sum(frame, begin, end - begin, panel, column, columns)
+            return
+        with cg.loop(start, end, self.chunk) as piece:
+            stop, begin = cg.minimum(piece.iv + self.chunk, end), cg.minimum(piece.iv, extent - rows)
+            self._sum(frame, begin, stop - begin, panel, column, columns)
+            size, base = (stop - piece.iv, columns), (piece.iv - begin) * self.width
+            if scene.vectors and self.c.epilogue_length <= INLINE_EPILOGUE:
+                scene.write_rows(self.sums, self.plan.tile.vectors, frame, size, (piece.iv, column), base=base)
+            else:
+                scene.write_block(self.sums, self.width, frame, size, (piece.iv, column), base=base)
+
+    def _sum(self, frame: BatchFrame, row: Value, rows: Value, panel: Index, column: Value, columns: int) -> None:
+        """Emit the sums of some rows by a panel of columns: a call, or code in place that stores them to the result."""
+        c, scene, lanes = self.c, self.scene, self.scene.lanes
+        tile = RegisterTile(self.plan.tile.rows, math.ceil(columns / lanes))
+        last = columns - (tile.vectors - 1) * lanes
+        a, b = (scene.inputs[x.number] for x in (c.a, c.b))
+        at = row * c.m.a + frame.a
+        if self.plan.pack:
+            of = Operands(a, self.packed, at, c.m.a, c.k.a, cg.index(panel) * self.panels.stride, self.width)
+            outer = [OuterAxis(x.extent, x.a, size * self.width) for x, size in self._outer]
+        else:
+            of = Operands(a, b, at, c.m.a, c.k.a, column * c.n.b + frame.b, c.k.b)
+            outer = [OuterAxis(x.extent, x.a, x.b) for x in c.k_outer]
+        exact = last == lanes or not all(cg.has_masks(x) for x in (of.b.element, scene.compute))
+        conversions = c.a.conversion, () if self.plan.pack else c.b.conversion
+        lhs = "k" if c.k.a == 1 else "m" if c.m.a == 1 else ""
+        spec = _SumRows(tile, last if exact else None, lhs, conversions, len(outer), self.depth > LONGEST_RUNNING_SUM())
+        if not self.is_called:
+
+            def store(first: Value, sums: Sequence[Value]) -> None:
+                store_tile(scene, tile, sums, frame, (first + row, column), columns, self.sums)
+
+            unroll = 2 if c.k.extent % 2 == 0 and tile.rows * tile.vectors <= FEW_SUMS else 1
+            spec.write(of, (rows, c.k.extent, last), outer, scene.compute, store, unroll=unroll)
+            return
+        to, place, stride = self.sums, cg.index(0), self.width
+        if self.straight:
+            to, place, stride = scene.results[0], row * c.m.c + frame.c + column, c.m.c
+        numbers: list[Index] = [rows, c.k.extent, last, place, stride, of.a_at, of.a_m, of.a_k, of.b_at, of.b_k]
+        numbers += [n for axis in outer for n in (axis.extent, axis.a, axis.b)]
+        self.functions.call(spec, [of.a, of.b, to], numbers)
+
+
+def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:
+    """Return a guard whose body runs in the last block only."""
+    return cg.when(cg.index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()
