@@ -1,8 +1,13 @@
-"""Lowering of sort and top_k: the dimension is transposed to the end, and rows are sorted by keys or a merge sort."""
+"""Lowering of sort and top_k: rows are sorted by keys or a merge sort.
+
+The dimension is transposed to the end, or where it lies before, columns are sorted, see `sorts_columns`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
@@ -14,7 +19,7 @@ from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.kernels.sort.comparators import Order, has_keys, orders_of
 from stablexla.lowering.kernels.sort.merging import Less, Rows, merge_sort
-from stablexla.lowering.kernels.sort.radix import WIDE, radix_sort
+from stablexla.lowering.kernels.sort.radix import WIDE, radix_sort, sorts_columns
 from stablexla.lowering.kernels.sort.ranking import rank_sort
 from stablexla.lowering.kernels.sort.selecting import select_first
 from stablexla.lowering.kernels.sort.whole_sort import by_keys, sort_whole
@@ -43,11 +48,14 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     length = source.shape[dimension]
     if length < 2 or not source.size:
         return list(operands)
-    dimensions = [*(d for d in range(source.rank) if d != dimension), dimension]
-    flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
-    types = tuple(t.with_shape((t.size,)) for t in ctx.operand_types)
-    rows = Rows(types, source.size // length, length)
     orders = orders_of(ctx.op.regions[0].blocks[0])
+    types = tuple(t.with_shape((t.size,)) for t in ctx.operand_types)
+    rows = Rows(types, source.size // length, length, math.prod(source.shape[dimension + 1 :]))
+    dimensions = list(range(source.rank))
+    if orders is None or ctx.whole_sorts or length > LONGEST or not sorts_columns(rows, orders):
+        rows = replace(rows, inner=1)
+        dimensions = [*(d for d in dimensions if d != dimension), dimension]
+    flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
     if ctx.whole_sorts and length <= LONGEST:
         less = _comparator(ctx) if orders is None else by_keys(orders)
         sorted_ = sort_whole(ctx, flat, rows, less, length, by_keys=orders is not None)

@@ -45,11 +45,16 @@ Less = Callable[[Values, Values], ir.Value]
 
 @dataclass(frozen=True)
 class Rows:
-    """Flattened arrays of rows of equal length."""
+    """Flattened arrays of rows of equal length.
+
+    Attributes:
+        inner: the distance of a row's elements: as many rows lie side by side. Above 1 for sorts by keys of one array.
+    """
 
     types: tuple[TensorType, ...]
     rows: int
     length: int
+    inner: int = 1
 
     @property
     def block(self) -> int:

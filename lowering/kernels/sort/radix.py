@@ -23,6 +23,13 @@ from stablexla.lowering.support.loops import add, as_index, count, get, mul, num
 from stablexla.lowering.support.storage import constant
 from stablexla.lowering.support.types import TensorType
 
+# Columns of a matrix from which on they are sorted where they lie, up to a length, and elements of one up to which they
+# always are; others are transposed to rows.
+COLUMNS = Gate("sort.columns", 8, eager=2)
+COLUMN_LENGTH = Gate("sort.column-length", 2048, eager=1)
+FEW_ELEMENTS = Gate("sort.few-elements", 512, eager=1)
+# Rows of keys up to this length are put at their ranks where no target has other code.
+RANKED_KEYS = Gate("sort.ranked-keys", 64, eager=1)
 # Elements of these widths may be sorted by vectorized comparisons.
 WIDE = (32, 64)
 # Rows from this length on are sorted by digits of 11 bits instead of 8: larger tables.
@@ -74,6 +81,7 @@ class SortKeysConfig:
         descending: the largest element comes first.
         zeros_alike, nans_alike: -0 and 0, and all NaNs, have one key.
         infinity: the bit pattern of the float; 0 for integers.
+        inner: the distance of a row's elements: as many rows lie side by side.
     """
 
     rows: int
@@ -83,6 +91,14 @@ class SortKeysConfig:
     zeros_alike: bool
     nans_alike: bool
     infinity: int
+    inner: int = 1
+
+
+def sorts_columns(rows: Rows, orders: tuple[Order, ...]) -> bool:
+    """Return whether an array is sorted along a dimension that is not the last without being transposed."""
+    few = rows.rows * rows.length <= FEW_ELEMENTS()
+    wide = rows.inner >= COLUMNS() and rows.length <= COLUMN_LENGTH()
+    return len(rows.types) == len(orders) == 1 and orders[0].bits in WIDE and (few or wide)
 
 
 def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
@@ -111,16 +127,70 @@ def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits
         zeros_alike=order.zeros_alike,
         nans_alike=order.nans_alike,
         infinity=FLOATS.get(order.element.name, 0),
+        inner=rows.inner,
     )
     return kernel(
         ctx,
         "sort_keys",
         arrays,
-        lambda *xs: _rows(xs, rows, digits, shared=False),
+        lambda x: [_rows_of_keys(x, rows, digits)],
         config=config,
         result_types=list(rows.types),
         independent=True,
     )
+
+
+def _rows_of_keys(array: ir.Value, rows: Rows, digits: _Digits) -> ir.Value:
+    """Sort the rows of one array with little code: targets with sorts of keys have code of their own.
+
+    The elements of a short row are put at their ranks, longer rows are sorted digit by digit.
+    """
+    (result,), length, order = loops.empty_like([array], rows.rows * rows.length), rows.length, digits.orders[0]
+    word, zero = ir.IntegerType.get_signless(order.bits), number(0)
+
+    def row(r: ir.Value, result: ir.Value) -> list[ir.Value]:
+        first = add(mul(loops.quotient(r, rows.inner), length * rows.inner), loops.remainder(r, rows.inner))
+
+        def place(i: ir.Value) -> ir.Value:
+            return add(first, mul(i, rows.inner))
+
+        def put_one(i: ir.Value, result: ir.Value) -> list[ir.Value]:
+            element = get([array], place(i))
+            key = order.key(element[0])
+
+            def note(j: ir.Value, rank: ir.Value) -> list[ir.Value]:
+                other = order.key(get([array], place(j))[0])
+                # Of equal ones those on the left come before.
+                no_later = arith.andi(loops.is_equal(other, key), loops.is_less(j, i))
+                before = arith.ori(arith.cmpi(arith.CmpIPredicate.ult, other, key), no_later)
+                return [add(rank, as_index(before))]
+
+            (rank,) = count(0, length, [zero], note)
+            return put(element, [result], place(rank))
+
+        if length <= RANKED_KEYS():
+            return count(0, length, [result], put_one)
+        own, spare = loops.empty_like([array, array], length)
+
+        def one_digit(shift: ir.Value, here: ir.Value, there: ir.Value) -> list[ir.Value]:
+            by = arith.index_cast(word, shift)
+
+            def note(i: ir.Value, table: ir.Value) -> list[ir.Value]:
+                at = digits.of(order, get([here], i), by)
+                (found,) = get([table], at)
+                return put([arith.addi(found, constant(found.type, 1))], [table], at)
+
+            (table,) = count(0, length, [_zeros(digits.size, ir.IntegerType.get_signless(32))], note)
+            table, bounds = _running_sums(table, 0, digits.size), (zero, number(length))
+            _, there = _move(([here], zero), ([there], zero), bounds, (table, 0), digits, order, by)
+            # Arrays of a loop keep their buffers: they may not change places.
+            return [*count(0, length, [here], lambda i, to: put(get([there], i), [to], i)), there]
+
+        (own,) = count(0, length, [own], lambda i, to: put(get([array], place(i)), [to], i))
+        own, _ = count(0, order.bits, [own, spare], one_digit, step=digits.bits)
+        return count(0, length, [result], lambda i, to: put(get([own], i), [to], place(i)))
+
+    return count(0, rows.rows, [result], row)[0]
 
 
 # --- a row by one thread --------------------------------------------------------------------------------------------

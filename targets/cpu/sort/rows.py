@@ -95,6 +95,7 @@ class RestoreAlike:
     result: Value
     first: Value
     length: Index
+    stride: Index = 1
 
     def write(self) -> None:
         alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]
@@ -111,12 +112,15 @@ class RestoreAlike:
             for place, number in zip(iteration.args, numbers, strict=True):
                 same = bits.eq(number)
                 with cg.when(same):
-                    cg.store(cg.load(self.source, self.first + iteration.iv), self.result, self.first + place)
+                    cg.store(cg.load(self.source, self._at(iteration.iv)), self.result, self._at(place))
                 places.append(place + _one_if(same))
             iteration.yields(*places)
 
     def _canonical(self, at: Value) -> Value:
-        return self.keys.canonical(self.keys.as_bits(cg.load(self.source, self.first + at)))
+        return self.keys.canonical(self.keys.as_bits(cg.load(self.source, self._at(at))))
+
+    def _at(self, place: Value) -> Value:
+        return place * self.stride + self.first
 
 
 def _one_if(condition: Value) -> Value:

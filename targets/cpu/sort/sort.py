@@ -1,7 +1,7 @@
 """Emit key sorts: one array by a total order of its elements.
 
-Short rows are sorted one per lane by a bitonic network (`network`). A longer row is cut into columns that are
-sorted likewise, and its sorted columns are merged (`tiles`).
+Short rows are sorted one per lane by a bitonic network (`network`), and so are rows that lie side by side. A longer row
+is cut into columns that are sorted likewise, and its sorted columns are merged (`tiles`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         keys = SortKeys.of(kernel.inputs[0].type.element_type, config)
         lanes = max(2, target.vector_bits // keys.bits)
         given = SortRows(keys, lanes, rows, length)
+        if config.inner > 1:
+            return _emit_inner(kernel, target, given, config.inner)
         if length <= LONGEST_COLUMN() and (2 * rows >= lanes or length <= SHORT_ROW()):
             return _emit_columns(kernel, target, given)
         plan = SortPlan.of(given, target)
@@ -66,6 +68,51 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
                 _sort_in_lanes(given, shared, (source, result, cells), (item, rows, length, last))
     items = -(-rows // lanes)
     return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)
+
+
+def _emit_inner(kernel: Kernel, target: CpuTarget, given: SortRows, inner: int) -> Emitted:
+    """Emit the sort of rows that lie side by side; a work item is as many of them as there are lanes."""
+    length, lanes = given.length, given.lanes
+    size = cells_for(length)
+    blocks = -(-inner // lanes)
+    items = given.rows // inner * blocks
+    shared = SharedFunctions(kernel, target)
+    with kernel.phase(target) as arguments:
+        cells = cg.alloca(size * lanes, given.keys.type)
+        with arguments.split_items([items // blocks, blocks]) as (outer, block):
+            numbers: list[Index] = [outer * (length * inner), block * lanes, inner, length, size.bit_length() - 1]
+            buffers = [arguments.inputs[0], arguments.results[0], cells]
+            shared.call(_SortInner(given.keys, lanes), buffers, numbers)
+    return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)
+
+
+@dataclass(frozen=True)
+class _SortInner(SharedFunction):
+    """The sort of as many rows as there are lanes, of any length, which lie side by side: each vector is one cell."""
+
+    rolled = True
+    keys: SortKeys
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"sort_inner_{self.lanes}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        (source, result, cells), (at, column, inner, length, last) = buffers, numbers
+        vectors, lanes = KeyVectors(self.keys, self.lanes), self.lanes
+        first, count = at + column, cg.minimum(inner - column, lanes)
+        fill(cells, lanes, length, cg.index(1) << last, self.keys.highest)
+        with cg.loop(0, length, 1, [vectors.zeros()]) as cell:
+            key, bits = vectors.load(source, cell.iv * inner + first, count)
+            cg.store(key, cells, cell.iv * lanes)
+            cell.yields(cell.args[0] | bits)
+        sort_columns(functions, cells, lanes, length, last)
+        with cg.loop(0, length) as place:
+            vectors.store(cg.load(cells, place.iv * lanes, lanes), result, place.iv * inner + first, count)
+        if self.keys.has_alike:
+            with cg.when(any_bit(cell.results[0])), cg.loop(0, count) as lane:
+                RestoreAlike(self.keys.integers, source, result, first + lane.iv, length, inner).write()
 
 
 @dataclass(frozen=True)

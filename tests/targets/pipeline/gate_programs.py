@@ -390,6 +390,7 @@ PROGRAMS: dict[str, Program] = {
     "sorted-row": Program(sorted_by(sx.lt), (distinct(2, 12),)),
     "sorted-short-pairs": Program(sorted_by(lambda a, b, i, j: sx.lt(a, b)), (distinct(5, 12), whole(5, 12))),
     "sorted-few": Program(sorted_by(sx.lt), (distinct(20, 12),)),
+    "sorted-columns": Program(lambda b, x: sx.sort(x, sx.lt, 0), (distinct(20, 12),)),
     "sorted-long": Program(sorted_by(sx.lt), (distinct(3000),)),
     "sorted-integers": Program(sorted_by(sx.lt), (distinct(500, dtype=np.int32),)),
     "sorted-pairs": Program(sorted_by(lambda a, b, i, j: sx.lt(a, b)), (distinct(3, 150), whole(3, 150))),
