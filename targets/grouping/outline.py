@@ -145,10 +145,10 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
         if GROUP in op.attributes:
             groups.setdefault(ir.StringAttr(op.attributes[GROUP]).value, []).append(op)
     outlined = [m for label, m in groups.items() if _outline_group(label.split(".")[0], m, kernels)]
-    _sort_block(block)
     for members in outlined:
         for op in reversed(members):
             erase(op)
+    _sort_block(block)
 
 
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> bool:
