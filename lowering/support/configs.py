@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import mlir.ir as ir
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 
@@ -54,7 +55,7 @@ def config_value(attribute: ir.Attribute) -> Any:
 
 
 def read_config(cls: type[T], attribute: ir.Attribute, place: str) -> T:
-    """Decode a configuration.
+    """Decode a configuration, of equal attributes once for each thread.
 
     Args:
         place: what it is the configuration of, for messages.
@@ -62,6 +63,15 @@ def read_config(cls: type[T], attribute: ir.Attribute, place: str) -> T:
     Raises:
         CompileError: a field is missing, unknown or of another type; so may text be that was written by hand.
     """
+    known = kept_with_contexts("configs")
+    key = cls, attribute
+    if key not in known:
+        known[key] = _read_config(cls, attribute, place)
+    found: T = known[key]
+    return found
+
+
+def _read_config(cls: type[T], attribute: ir.Attribute, place: str) -> T:
     wanted = _fields(cast(Any, cls))
     given = {named.name: named.attr for named in _checked(attribute, ir.DictAttr, place, "a dictionary")}
     for name in given:

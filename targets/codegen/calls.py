@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 from stablexla.targets.codegen.refusals import Refusal
@@ -68,12 +67,8 @@ class KernelCall:
 
     @staticmethod
     def of(kernel: ir.Operation) -> KernelCall:
-        """Read the calling convention of a kernel's function, once for each attribute."""
-        known, attribute = kept_with_contexts("calls"), kernel.attributes[IMPL]
-        if attribute not in known:
-            known[attribute] = read_config(KernelCall, attribute, IMPL)
-        found: KernelCall = known[attribute]
-        return found
+        """Read the calling convention of a kernel's function."""
+        return read_config(KernelCall, kernel.attributes[IMPL], IMPL)
 
 
 def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
@@ -411,10 +412,12 @@ def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
 
 def _most_rows(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> int:
     """Return how many rows fit an item's buffers."""
-    rows = sizes.all_rows
     features = plan.elements if plan.channels else plan.features
-    while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES():
-        rows -= 1
+
+    def bytes_of(rows: int) -> int:
+        return sizes.packed(features, rows, plan.rounds) * sizes.bytes
+
+    rows = bisect_right(range(1, sizes.all_rows + 1), LHS_BYTES(), key=bytes_of)
     rows = max(1, min(rows, MOST_PIXELS() // plan.rounds))
     if plan.staged:
         row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.sum_bytes
