@@ -22,7 +22,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
-from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, pack_operand
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
@@ -37,17 +37,18 @@ from stablexla.targets.cpu.contraction.register_tile import (
 )
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
-# Multiply-adds of a call from which on sums are a function of the library, if k has this depth (a quarter of it where
-# sums are stored as they are; others are stored and loaded once more for the epilogue); and those of a whole product up
-# to which they are one anyway.
+# Multiply-adds of a product from which on sums are a function of the library, if k has this depth (a quarter of it
+# where sums are stored as they are; others are stored and loaded once more for the epilogue); and those of all products
+# of a batch up to which they are one anyway.
 CALLED_WORK = Gate("contraction.called-work", 16 << 10, eager=1)
 CALLED_DEPTH = Gate("contraction.called-depth", 128, eager=1)
 LIBRARY_WORK = Gate("contraction.library-work", 64 << 10, eager=1)
 # Bytes of sums on their way to the epilogue, which stay in L1 beside the operands.
 SUMS_BYTES = Gate("contraction.sums-bytes", 4 << 10, eager=64)
-# The most rows of a tile, those of small products, and its sums up to which an iteration has two steps of k.
+# The most rows of a tile in place, whose distances are part of its instructions; those of a function's tile, whose
+# addresses stay in registers; and sums up to which an iteration has two steps of k.
 MOST_ROWS = 14
-USUAL_ROWS = (1, 2, 4, 8, 12)
+MOST_CALLED_ROWS = 12
 FEW_SUMS = 8
 
 
@@ -59,21 +60,23 @@ class ShortPlan:
         tile: the register tile, of at most the product's rows.
         row_tiles, columns: row tiles and columns of an item.
         pack: whether rhs is packed.
+        called: whether sums are functions of the library.
     """
 
     tile: RegisterTile
     row_tiles: int
     columns: int
     pack: bool
+    called: bool
 
 
 def choose_register_tile(
-    rows: int, columns: int, lanes: int, registers: int, *, even: bool = False, usual: bool = False
+    rows: int, columns: int, lanes: int, registers: int, *, even: bool = False, called: bool = False
 ) -> RegisterTile:
     """Choose the register tile of the fewest cycles for a product of this size; the last tile of rows overlaps.
 
-    With `even` it does not, where tiles of at least half as many rows as the largest divide them. With `usual` it has
-    one of few numbers of rows, whose functions the library is likely to have.
+    With `even` it does not, where tiles of at least half as many rows as the largest divide them. With `called` it is a
+    function's.
     """
 
     def cycles(tile: RegisterTile) -> float:
@@ -86,17 +89,28 @@ def choose_register_tile(
         # Code of every tile size costs compile time.
         return tiles * (one(tile.rows, tile.vectors) * across + one(tile.rows, side)) * (1 + 0.02 * bool(side))
 
-    of_rows: Sequence[int] = USUAL_ROWS if usual else range(1, MOST_ROWS + 1)
-    of_rows = [r for r in of_rows if r <= rows]
+    of_rows: Sequence[int] = range(1, min(MOST_CALLED_ROWS if called else MOST_ROWS, rows) + 1)
     if even:
         of_rows = [r for r in of_rows if rows % r == 0 and 2 * r >= of_rows[-1]] or of_rows
     candidates = [RegisterTile(r, v) for v in (1, 2, 3, 4) for r in of_rows if r * v + v < registers]
     return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
 
 
-def is_small(c: Contraction) -> bool:
-    """Whether all of a product's sums are functions of the library, however few a call has."""
-    return math.prod(c.shape) * c.k.extent * math.prod(axis.extent for axis in c.k_outer) <= LIBRARY_WORK()
+def sums_by_calls(c: Contraction, lanes: int) -> bool:
+    """Return whether a product's sums are functions of the library.
+
+    Those of a vector of columns are not: such sums wait for loads of lhs, and code in place has more rows a tile.
+    """
+    depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    work = c.m.extent * c.n.extent * depth
+    deep = depth * (4 if is_straight(c) else 1) >= CALLED_DEPTH()
+    return c.batches * work <= LIBRARY_WORK() or (deep and work >= CALLED_WORK() and c.n.extent > lanes)
+
+
+def is_straight(c: Contraction) -> bool:
+    """Return whether sums are vectors of the result as they are."""
+    alone = not c.epilogue and len(c.kernel.results) == 1
+    return alone and stores_vectors(c) and accumulator_type(c) == c.sum_type
 
 
 def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
@@ -132,6 +146,8 @@ class _SumRows(SharedFunction):
     Attributes:
         tile: the register tile; the last one overlaps the one before.
         last: lanes of the last vector of columns that rhs in memory has; None for a number that is an argument.
+        spills: whether sums go to a buffer, which has room for whole vectors: stale lanes there could be denormals,
+            which are slow, and what is stored by a mask cannot be loaded again at once.
         lhs: the stride of lhs that is 1, "k" or "m", or "" for none.
         conversions: of the operands' elements to the type of the sums.
         outer: outer axes of k.
@@ -141,6 +157,7 @@ class _SumRows(SharedFunction):
     rolled = True
     tile: RegisterTile
     last: int | None
+    spills: bool
     lhs: str
     conversions: tuple[Conversion, Conversion]
     outer: int
@@ -150,7 +167,7 @@ class _SumRows(SharedFunction):
     def name(self) -> str:
         last = "" if self.last is None else f"_of_{self.last}"
         steps = "_".join(step.name for steps in self.conversions for step in steps).replace(".", "_")
-        flags = f"_long_{self.outer}" if self.is_long else f"_{self.outer}"
+        flags = "_spill" * self.spills + "_long" * self.is_long + f"_{self.outer}"
         return f"stablexla_sum_rows_{self.tile.rows}x{self.tile.vectors}{last}_{self.lhs}{flags}_{steps}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
@@ -169,7 +186,7 @@ class _SumRows(SharedFunction):
             for number, value in enumerate(values):
                 r, v = divmod(number, vectors)
                 place = (row + r) * stride + at + v * lanes
-                cg.store_lanes(value, out, place, count if v == vectors - 1 else lanes)
+                cg.store_lanes(value, out, place, count if v == vectors - 1 and not self.spills else lanes)
 
         most = None if self.is_long else 0
         self.write(operands, (rows, steps, count), outer, out.element, store, most)
@@ -228,15 +245,10 @@ class _Short:
         tile = plan.tile
         self.width, self.rows = tile.vectors * scene.lanes, min(plan.row_tiles * tile.rows, c.m.extent)
         self.depth = c.k.extent * math.prod(x.extent for x in c.k_outer)
-        self.straight = scene.vectors and scene.keeping_is_writing
-        work = self.depth * min(self.width, c.n.extent) * self.rows
-        few = is_small(c)
-        deep = self.depth * (4 if self.straight else 1) >= CALLED_DEPTH()
-        # Rows that overlap must not go through an epilogue that updates its input in place twice.
-        self.is_called = few or (deep and work >= CALLED_WORK()) or bool(c.in_place and c.m.extent % tile.rows)
+        self.straight = is_straight(c)
         size = tile.rows * self.width
         self.chunk = tile.rows
-        if self.is_called and not self.straight:
+        if plan.called and not self.straight:
             most = SUMS_BYTES() // (self.width * cg.bits_of(scene.compute) // 8) // tile.rows * tile.rows
             self.chunk = min(max(tile.rows, most), self.rows)
             size = self.chunk * self.width
@@ -282,7 +294,7 @@ class _Short:
         column = cg.index(panel) * self.width + first
         start = cg.index(row_block) * self.rows
         end = cg.minimum(start + self.rows, extent)
-        if not self.is_called or self.straight:
+        if not self.plan.called or self.straight:
             begin = cg.minimum(start, extent - rows)
             self._sum(frame, begin, end - begin, panel, column, columns)
             return
@@ -311,8 +323,9 @@ class _Short:
         exact = last == lanes or not all(cg.has_masks(x) for x in (of.b.element, scene.compute))
         conversions = c.a.conversion, () if self.plan.pack else c.b.conversion
         lhs = "k" if c.k.a == 1 else "m" if c.m.a == 1 else ""
-        spec = _SumRows(tile, last if exact else None, lhs, conversions, len(outer), self.depth > LONGEST_RUNNING_SUM())
-        if not self.is_called:
+        is_long = self.depth > LONGEST_RUNNING_SUM()
+        spec = _SumRows(tile, last if exact else None, not self.straight, lhs, conversions, len(outer), is_long)
+        if not self.plan.called:
 
             def store(first: Value, sums: Sequence[Value]) -> None:
                 store_tile(scene, tile, sums, frame, (first + row, column), columns, self.sums)

@@ -25,7 +25,7 @@ from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
 from stablexla.targets.cpu.contraction.factors import Bundle
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
-from stablexla.targets.cpu.contraction.short import ShortPlan, choose_register_tile, emit_short, is_small
+from stablexla.targets.cpu.contraction.short import ShortPlan, choose_register_tile, emit_short, sums_by_calls
 from stablexla.targets.cpu.contraction.skinny_dots import READ_BYTES, SkinnyDotsPlan, emit_skinny_dots, row_groups
 from stablexla.targets.cpu.contraction.skinny_narrow import emit_skinny_narrow
 from stablexla.targets.cpu.contraction.skinny_rows import SkinnyRowsPlan, emit_skinny_rows
@@ -330,15 +330,18 @@ def _lhs_spans_pages(sizes: _Sizes) -> bool:
 
 def _plan_short(sizes: _Sizes) -> ShortPlan:
     c = sizes.contraction
-    registers, usual = sizes.target.num_vector_registers, is_small(c)
-    tile = choose_register_tile(sizes.m, sizes.n, sizes.lanes, registers, even=bool(c.in_place), usual=usual)
+    size, called = (sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers), sums_by_calls(c, sizes.lanes)
+    tile = choose_register_tile(*size, even=bool(c.in_place) and not called, called=called)
+    # Rows that overlap must not go twice through an epilogue that updates its input in place.
+    if c.in_place and sizes.m % tile.rows and not called:
+        called, tile = True, choose_register_tile(*size, called=True)
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
     most = max(width, RHS_BYTES() // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
     columns = balanced(sizes.n, most, width)
     blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
     least = 8 if pack else 1
-    return ShortPlan(tile, max(least, math.ceil(math.ceil(sizes.m / tile.rows) / blocks)), columns, pack)
+    return ShortPlan(tile, max(least, math.ceil(math.ceil(sizes.m / tile.rows) / blocks)), columns, pack, called)
 
 
 def _packing_pays(sizes: _Sizes) -> bool:
