@@ -34,10 +34,7 @@ destroy: Callable[[Any], None] = operator.methodcaller("erase")
 
 
 def _seen_outside(op: Any) -> Iterator[Any]:
-    """Yield an operation's results, and values nested in it, except in functions and element-wise bodies.
-
-    The verifier isolates those, or has all uses of their values inside.
-    """
+    """Yield an operation's results, and values nested in it, except in functions: the verifier isolates those."""
     yield from op.results
     for region in op.regions if len(op.regions) else ():  # the end of an empty one is an exception in C++, 2 us
         for block in region.blocks:
@@ -46,7 +43,7 @@ def _seen_outside(op: Any) -> Iterator[Any]:
                 yield from _seen_outside(view.operation)
 
 
-_ISOLATED = ("func.func", "gpu.func", "gpu.module", "linalg.generic", "llvm.func")
+_ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
 
 
 def _is_inside(op: Any, holder: Any) -> bool:

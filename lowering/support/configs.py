@@ -55,7 +55,7 @@ def config_value(attribute: ir.Attribute) -> Any:
 
 
 def read_config(cls: type[T], attribute: ir.Attribute, place: str) -> T:
-    """Decode a configuration, of equal attributes once for each thread.
+    """Decode a configuration, of equal attributes once for each thread: what is returned must not be changed.
 
     Args:
         place: what it is the configuration of, for messages.

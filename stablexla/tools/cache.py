@@ -121,7 +121,9 @@ def _usual_programs() -> Iterator[XlaComputation]:
     for type_ in (sx.f32, sx.f64):
         widths = (8, 16, 20, 32, 48, 100)
         b, (x, *all_y) = program(f"small products, {type_}", type_[16, 20], *(type_[20, width] for width in widths))
-        yield b.build(sx.tuple([sx.transpose(x[:12, :], (1, 0)) @ x[:12, :], *(x @ y for y in all_y)]))
+        products = [x @ y for y in all_y]
+        layers = [sx.max(sx.add(x @ y, 1.0), 0.0) for y in all_y]
+        yield b.build(sx.tuple([sx.transpose(x[:12, :], (1, 0)) @ x[:12, :], *products, *layers]))
     b, (x, y) = program("product, s8", sx.s8[300, 500], sx.s8[500, 400])
     yield b.build(sx.dot(x, y, preferred_element_type=sx.s32))
     for type_ in (sx.f32, sx.f64, sx.bf16):
@@ -134,9 +136,9 @@ def _usual_programs() -> Iterator[XlaComputation]:
         unary = (sx.sin, sx.cos, sx.tan, sx.exp, sx.expm1, sx.log, sx.log1p, sx.tanh, sx.logistic, sx.cbrt, sx.erf)
         yield b.build(sx.tuple([sx.pow(x, x), sx.rem(x, x), *(function(x) for function in unary)]))
     for type_ in (sx.f32, sx.f64, sx.s32, sx.s64):
-        for shape in ((40, 20), (4, 5000), (200_000,)):
-            b, (x,) = program(f"sort, {type_[shape]}", type_[shape])
-            yield b.build(sx.sort(x, sx.lt, len(shape) - 1))
+        for shape, dimension in (((40, 20), 1), ((20, 40), 0), ((4, 5000), 1), ((200_000,), 0)):
+            b, (x,) = program(f"sort, {type_[shape]}, dimension {dimension}", type_[shape])
+            yield b.build(sx.sort(x, sx.lt, dimension))
         b, (x,) = program(f"pad, {type_}", type_[100])
         yield b.build(sx.pad(x, 0, [(3, 4, 0)]))
 

@@ -21,7 +21,7 @@ from stablexla.targets.llvm.llvm_c import object_file
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.parallel_calls import is_of_launches
 
-# A module costs something by itself, about a third of LLVM's work on so many operations (1 to 2 ms, where a thousand
+# A module costs something by itself, about a fifth of LLVM's work on so many operations (1 to 2 ms, where a thousand
 # operations take 30): less than a second core saves. More parts than threads are made for load balance, since nobody
 # knows beforehand how long each takes.
 LEAST_OPERATIONS = Gate("split-module.least-operations", 250, eager=10)

@@ -27,6 +27,9 @@ from stablexla.lowering.support.types import TensorType
 # always are; others are transposed to rows.
 COLUMNS = Gate("sort.columns", 8, eager=2)
 COLUMN_LENGTH = Gate("sort.column-length", 2048, eager=1)
+# Long columns are read a part of a line at a time, for which the matrix has to stay in L2.
+SHORT_COLUMN = Gate("sort.short-column", 64, eager=1)
+COLUMN_BYTES = Gate("sort.column-bytes", 1 << 20, eager=1)
 FEW_ELEMENTS = Gate("sort.few-elements", 512, eager=1)
 # Rows of keys up to this length are put at their ranks where no target has other code.
 RANKED_KEYS = Gate("sort.ranked-keys", 64, eager=1)
@@ -97,7 +100,8 @@ class SortKeysConfig:
 def sorts_columns(rows: Rows, orders: tuple[Order, ...]) -> bool:
     """Return whether an array is sorted along a dimension that is not the last without being transposed."""
     few = rows.rows * rows.length <= FEW_ELEMENTS()
-    wide = rows.inner >= COLUMNS() and rows.length <= COLUMN_LENGTH()
+    near = rows.length * rows.inner * orders[0].bits // 8 <= COLUMN_BYTES() or rows.length <= SHORT_COLUMN()
+    wide = rows.inner >= COLUMNS() and rows.length <= COLUMN_LENGTH() and near
     return len(rows.types) == len(orders) == 1 and orders[0].bits in WIDE and (few or wide)
 
 

@@ -112,7 +112,8 @@ class _Item(GemmItem):
         c, b = self.c, self.blocking
         a, steps = self.scene.inputs[c.a.number], steps // b.pieces
         if b.in_place:
-            self._lhs = PackedOperand(a, at, c.m.a * b.tile.rows, row=c.m.a)
+            # A single row has no distance to the next one; 0 would say that it is packed.
+            self._lhs = PackedOperand(a, at, c.m.a * b.tile.rows, row=c.m.a or 1)
             return
         for piece in range(b.pieces):
             start = at + piece * (c.k.extent // b.pieces * c.k.a)

@@ -49,7 +49,7 @@ SUMS_BYTES = Gate("contraction.sums-bytes", 4 << 10, eager=64)
 # addresses stay in registers; and sums up to which an iteration has two steps of k.
 MOST_ROWS = 14
 MOST_CALLED_ROWS = 12
-FEW_SUMS = 8
+FEW_SUMS = 16
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,12 @@ def choose_register_tile(
 def sums_by_calls(c: Contraction, lanes: int) -> bool:
     """Return whether a product's sums are functions of the library.
 
-    Those of a vector of columns are not: such sums wait for loads of lhs, and code in place has more rows a tile.
+    Those of a vector of columns are not, but for small products: such sums wait for loads of lhs, and code in place
+    keeps the addresses of more rows.
     """
     depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    if depth > LONGEST_RUNNING_SUM():
+        return False  # of known extents it takes fewer compensated blocks
     work = c.m.extent * c.n.extent * depth
     deep = depth * (4 if is_straight(c) else 1) >= CALLED_DEPTH()
     return c.batches * work <= LIBRARY_WORK() or (deep and work >= CALLED_WORK() and c.n.extent > lanes)
@@ -151,7 +154,7 @@ class _SumRows(SharedFunction):
         lhs: the stride of lhs that is 1, "k" or "m", or "" for none.
         conversions: of the operands' elements to the type of the sums.
         outer: outer axes of k.
-        is_long: whether k is longer than a running sum may be.
+        unroll: steps of k of an iteration.
     """
 
     rolled = True
@@ -161,13 +164,13 @@ class _SumRows(SharedFunction):
     lhs: str
     conversions: tuple[Conversion, Conversion]
     outer: int
-    is_long: bool
+    unroll: int
 
     @property
     def name(self) -> str:
         last = "" if self.last is None else f"_of_{self.last}"
         steps = "_".join(step.name for steps in self.conversions for step in steps).replace(".", "_")
-        flags = "_spill" * self.spills + "_long" * self.is_long + f"_{self.outer}"
+        flags = "_spill" * self.spills + f"_{self.outer}_{self.unroll}"
         return f"stablexla_sum_rows_{self.tile.rows}x{self.tile.vectors}{last}_{self.lhs}{flags}_{steps}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
@@ -188,8 +191,7 @@ class _SumRows(SharedFunction):
                 place = (row + r) * stride + at + v * lanes
                 cg.store_lanes(value, out, place, count if v == vectors - 1 and not self.spills else lanes)
 
-        most = None if self.is_long else 0
-        self.write(operands, (rows, steps, count), outer, out.element, store, most)
+        self.write(operands, (rows, steps, count), outer, out.element, store, most=0)
 
     def write(
         self,
@@ -199,11 +201,10 @@ class _SumRows(SharedFunction):
         compute: ir.Type,
         store: Callable[[Value, Sequence[Value]], None],
         most: int | None = None,
-        unroll: int = 1,
     ) -> None:
         """Emit the loop over tiles of (rows, steps of k, lanes of the last vector); `store` has a tile's row and sums.
 
-        `most` is that of the loops along k, see `cg.loop`; an iteration has `unroll` steps.
+        `most` is that of the loops along k, see `cg.loop`.
         """
         (rows, steps, last), tile, lanes = size, self.tile, cg.lanes_of(compute)
         of_a, of_b = self.conversions
@@ -231,7 +232,7 @@ class _SumRows(SharedFunction):
 
                 return vector
 
-            store(row, accumulate(zero, tile, steps, unroll, left, right, outer, most))
+            store(row, accumulate(zero, tile, steps, self.unroll, left, right, outer, most))
 
 
 class _Short:
@@ -323,15 +324,14 @@ class _Short:
         exact = last == lanes or not all(cg.has_masks(x) for x in (of.b.element, scene.compute))
         conversions = c.a.conversion, () if self.plan.pack else c.b.conversion
         lhs = "k" if c.k.a == 1 else "m" if c.m.a == 1 else ""
-        is_long = self.depth > LONGEST_RUNNING_SUM()
-        spec = _SumRows(tile, last if exact else None, not self.straight, lhs, conversions, len(outer), is_long)
+        unroll = 2 if c.k.extent % 2 == 0 and tile.rows * tile.vectors <= FEW_SUMS else 1
+        spec = _SumRows(tile, last if exact else None, not self.straight, lhs, conversions, len(outer), unroll)
         if not self.plan.called:
 
             def store(first: Value, sums: Sequence[Value]) -> None:
                 store_tile(scene, tile, sums, frame, (first + row, column), columns, self.sums)
 
-            unroll = 2 if c.k.extent % 2 == 0 and tile.rows * tile.vectors <= FEW_SUMS else 1
-            spec.write(of, (rows, c.k.extent, last), outer, scene.compute, store, unroll=unroll)
+            spec.write(of, (rows, c.k.extent, last), outer, scene.compute, store)
             return
         to, place, stride = self.sums, cg.index(0), self.width
         if self.straight:

@@ -204,6 +204,9 @@ ROWS: dict[str, Row] = {
     "scatter.worth-sharing": Row("put-rows", 81),
     "slices.small-table": Row("table", 30),
     "sort.column": Row("sorted-long", 65),
+    "sort.column-bytes": Row(
+        "sorted-columns", 960, "usual+sort.few-elements=1+sort.short-column=1", stage="tensor"
+    ),
     "sort.column-length": Row("sorted-columns", 20, "usual+sort.few-elements=1", stage="tensor"),
     "sort.columns": Row("sorted-columns", 13, "usual+sort.few-elements=1", stage="tensor"),
     "sort.few-cells": Row("sorted-few", 12, "usual+sort.library-elements=1"),
@@ -215,6 +218,7 @@ ROWS: dict[str, Row] = {
     "sort.parallel-row": Row("sorted-integers", 501),
     "sort.ranked-keys": Row("sorted-columns", 20, stage="tensor"),
     "sort.ranked-row": Row("sorted-short-pairs", 12),
+    "sort.short-column": Row("sorted-columns", 20, "usual+sort.few-elements=1+sort.column-bytes=1", stage="tensor"),
     "sort.short-row": Row("sorted-row", 12),
     "sort.smallest-tile": Row("sorted-long", 2049),
     "sort.stack-bytes": Row("sorted-pairs", 1200),

@@ -480,6 +480,25 @@ def test_in_place_over_a_residual(path: str) -> None:
     np.testing.assert_allclose(result, np.einsum(equation, wide(x), wide(y)) + r, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(("m", "k"), [(37, 300), (37, 256), (37, 40), (36, 40), (36, 300)])
+def test_in_place_over_rows_of_which_the_last_tile_has_fewer(m: int, k: int) -> None:
+    """No row goes through the epilogue twice, whatever sums it up: code in place, a function, packed GEMM."""
+    text = KernelText("contraction")
+    made, inputs = dot(text, "mk,kn->mn", {"m": m, "n": 90, "k": k}, "f32", "f32")
+    residual = text.input("f32", [m, 90])
+    out = text.map((m, 90), [made, residual], "%r = arith.addf %a, %b : f32")
+    kernel = compile_kernel(text.text(out), host_target(), emit_contraction)
+    x, y, r = (draw(array, seed) for seed, array in enumerate([*inputs, residual]))
+    (result,) = kernel(x, y, r, chunks=2, in_place=dict(kernel.emitted.in_place))
+    np.testing.assert_allclose(result, np.einsum("mk,kn->mn", wide(x), wide(y)) + r, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("bits", "n", "k"), [(128, 10, 600), (256, 20, 600), (256, 24, 1000), (512, 40, 600)])
+def test_one_row_of_lhs_in_place(bits: int, n: int, k: int) -> None:
+    """A row alone has no distance to the next one, which is how packed panels are told."""
+    check_dot("bk,knb->bn", target=host_target().with_vectors(bits), b=4, k=k, n=n)
+
+
 # --- what is declined, and other machines --------------------------------------------------------------------
 
 
