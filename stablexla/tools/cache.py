@@ -119,6 +119,8 @@ def _usual_programs() -> Iterator[XlaComputation]:
         b, (x, y) = program(f"product, {type_}", type_[300, 500], type_[500, 400])
         yield b.build(x @ y)
     for type_ in (sx.f32, sx.f64):
+        b, (x, y) = program(f"product of short k, {type_}", type_[200, 200], type_[200, 250])
+        yield b.build(x @ y)
         widths = (8, 16, 20, 32, 48, 100)
         b, (x, *all_y) = program(f"small products, {type_}", type_[16, 20], *(type_[20, width] for width in widths))
         products = [x @ y for y in all_y]
@@ -137,7 +139,8 @@ def _usual_programs() -> Iterator[XlaComputation]:
         yield b.build(sx.tuple([sx.pow(x, x), sx.rem(x, x), *(function(x) for function in unary)]))
     for type_ in (sx.f32, sx.f64, sx.s32, sx.s64):
         for shape, dimension in (((40, 20), 1), ((20, 40), 0), ((4, 5000), 1), ((200_000,), 0)):
-            b, (x,) = program(f"sort, {type_[shape]}, dimension {dimension}", type_[shape])
+            title = f"sort, {type_[shape]}{' of columns' if dimension + 1 < len(shape) else ''}"
+            b, (x,) = program(title, type_[shape])
             yield b.build(sx.sort(x, sx.lt, dimension))
         b, (x,) = program(f"pad, {type_}", type_[100])
         yield b.build(sx.pad(x, 0, [(3, 4, 0)]))

@@ -175,10 +175,10 @@ def test_what_was_not_written_is_no_number() -> None:
     """A kernel that leaves its result as it was, and one that reads what it did not write."""
 
     def forget(module: Any) -> None:
-        function = next(v.operation for v in module.body.operations if symbol_of(v).startswith("contraction_0_impl"))
-        for name in ("memref.store", "vector.store", "vector.scatter", "vector.maskedstore", "vector.transfer_write"):
-            for op in operations_named(function, name):
-                op.erase()
+        for function in [v.operation for v in module.body.operations if "sum_rows" in symbol_of(v)]:
+            for name in ("memref.store", "vector.store", "vector.scatter", "vector.maskedstore"):
+                for op in operations_named(function, name):
+                    op.erase()
 
     assert np.isnan(compiled("ends", forget)(X)).all()
 
