@@ -12,7 +12,7 @@ from dataclasses import replace
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.dialects.erasing import erase, erase_unused
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import COMBINER, KIND, combiner_reference
@@ -147,7 +147,7 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
     outlined = [m for label, m in groups.items() if _outline_group(label.split(".")[0], m, kernels)]
     for members in outlined:
         for op in reversed(members):
-            erase_unused(op)
+            erase(op)
     _sort_block(block)
 
 
