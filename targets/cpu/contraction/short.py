@@ -96,18 +96,19 @@ def choose_register_tile(
     return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
 
 
-def sums_by_calls(c: Contraction, lanes: int) -> bool:
+def sums_by_calls(c: Contraction, lanes: int, registers: int) -> bool:
     """Return whether a product's sums are functions of the library.
 
-    Those of a vector of columns are not, but for small products: such sums wait for loads of lhs, and code in place
-    keeps the addresses of more rows.
+    But for small products those of a vector of columns are not, nor those of tiles of 16 registers: such sums wait for
+    loads and addresses, of which code in place has fewer.
     """
     depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
     if depth > LONGEST_RUNNING_SUM():
         return False  # of known extents it takes fewer compensated blocks
     work = c.m.extent * c.n.extent * depth
     deep = depth * (4 if is_straight(c) else 1) >= CALLED_DEPTH()
-    return c.batches * work <= LIBRARY_WORK() or (deep and work >= CALLED_WORK() and c.n.extent > lanes)
+    wide = c.n.extent > lanes and registers >= 32
+    return c.batches * work <= LIBRARY_WORK() or (deep and work >= CALLED_WORK() and wide)
 
 
 def is_straight(c: Contraction) -> bool:

@@ -332,7 +332,8 @@ def _lhs_spans_pages(sizes: _Sizes) -> bool:
 def _plan_short(sizes: _Sizes) -> ShortPlan | None:
     """Plan tiles of rows, of which the last overlaps the one before; None for a product that cannot have that."""
     c = sizes.contraction
-    size, called = (sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers), sums_by_calls(c, sizes.lanes)
+    size = sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers
+    called = sums_by_calls(c, *size[2:])
     tile = choose_register_tile(*size, even=bool(c.in_place) and not called, called=called)
     # Rows that overlap must not go twice through an epilogue that updates its input in place.
     if c.in_place and sizes.m % tile.rows and not called:

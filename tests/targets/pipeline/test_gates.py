@@ -75,8 +75,8 @@ ROWS: dict[str, Row] = {
     "channels-last.most-moved": Row("channels-first", 34, stage="stablehlo"),
     "check-stops.short": Row("loop-of-scalars", 2100, stage="llvm"),
     "complex-products.least-work": Row("complex-product", 1729),
-    "contraction.called-depth": Row("product", 201, "usual+contraction.library-work=1"),
-    "contraction.called-work": Row("product", 120001, "usual+contraction.library-work=1"),
+    "contraction.called-depth": Row("product", 201, "usual+contraction.library-work=1", bits=512),
+    "contraction.called-work": Row("product", 120001, "usual+contraction.library-work=1", bits=512),
     "contraction.dots-lhs-bytes": Row("scaled-weights-turned", 6400, "usual+join-factors.least-elements=1"),
     "contraction.far-panels": Row(
         "product-streamed", 9, "usual+machine.l2-bytes=32768+contraction.short-depth=1+contraction.small-bytes=1"
