@@ -71,12 +71,11 @@ class ShortPlan:
 
 
 def choose_register_tile(
-    rows: int, columns: int, lanes: int, registers: int, *, even: bool = False, called: bool = False
+    rows: int, columns: int, lanes: int, registers: int, *, called: bool = False
 ) -> RegisterTile:
     """Choose the register tile of the fewest cycles for a product of this size; the last tile of rows overlaps.
 
-    With `even` it does not, where tiles of at least half as many rows as the largest divide them. With `called` it is a
-    function's.
+    With `called` it is a function's.
     """
 
     def cycles(tile: RegisterTile) -> float:
@@ -90,8 +89,6 @@ def choose_register_tile(
         return tiles * (one(tile.rows, tile.vectors) * across + one(tile.rows, side)) * (1 + 0.02 * bool(side))
 
     of_rows: Sequence[int] = range(1, min(MOST_CALLED_ROWS if called else MOST_ROWS, rows) + 1)
-    if even:
-        of_rows = [r for r in of_rows if rows % r == 0 and 2 * r >= of_rows[-1]] or of_rows
     candidates = [RegisterTile(r, v) for v in (1, 2, 3, 4) for r in of_rows if r * v + v < registers]
     return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
 
@@ -123,7 +120,8 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
     row_blocks = max(1, math.ceil(math.ceil(c.m.extent / plan.tile.rows) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
     with kernel.phase(target, unroll=False) as arguments:
-        short = _Short(ContractionScene(c, arguments), plan, SharedFunctions(kernel, target), column_blocks)
+        blocks = row_blocks, column_blocks
+        short = _Short(ContractionScene(c, arguments), plan, SharedFunctions(kernel, target), blocks)
         with arguments.split_items([c.batches, column_blocks, row_blocks]) as place:
             short.item(*place)
     items = c.batches * row_blocks * column_blocks
@@ -240,9 +238,10 @@ class _Short:
     """Code of one work item: a block of rows by a block of columns of one product."""
 
     def __init__(
-        self, scene: ContractionScene, plan: ShortPlan, functions: SharedFunctions, column_blocks: int
+        self, scene: ContractionScene, plan: ShortPlan, functions: SharedFunctions, blocks: tuple[int, int]
     ) -> None:
-        self.scene, self.plan, self.functions, self.column_blocks = scene, plan, functions, column_blocks
+        self.scene, self.plan, self.functions = scene, plan, functions
+        self.row_blocks, self.column_blocks = blocks
         self.c = c = scene.contraction
         tile = plan.tile
         self.width, self.rows = tile.vectors * scene.lanes, min(plan.row_tiles * tile.rows, c.m.extent)
@@ -296,6 +295,14 @@ class _Short:
         column = cg.index(panel) * self.width + first
         start = cg.index(row_block) * self.rows
         end = cg.minimum(start + self.rows, extent)
+        if self.c.in_place and not self.plan.called:
+            # No row may go twice through an epilogue that updates its input in place: the last have a tile of theirs.
+            whole = extent - extent % rows
+            self._sum(frame, start, cg.minimum(end, whole) - start, panel, column, columns)
+            if whole < extent:
+                with _at_last(row_block, self.row_blocks):
+                    self._sum(frame, cg.index(whole), cg.index(extent % rows), panel, column, columns)
+            return
         if not self.plan.called or self.straight:
             begin = cg.minimum(start, extent - rows)
             self._sum(frame, begin, end - begin, panel, column, columns)
@@ -312,7 +319,9 @@ class _Short:
     def _sum(self, frame: BatchFrame, row: Value, rows: Value, panel: Index, column: Value, columns: int) -> None:
         """Emit the sums of some rows by a panel of columns: a call, or code in place that stores them to the result."""
         c, scene, lanes = self.c, self.scene, self.scene.lanes
-        tile = RegisterTile(self.plan.tile.rows, math.ceil(columns / lanes))
+        known = cg.known(rows)
+        of_tile = self.plan.tile.rows if known is None else min(int(known), self.plan.tile.rows)
+        tile = RegisterTile(of_tile, math.ceil(columns / lanes))
         last = columns - (tile.vectors - 1) * lanes
         a, b = (scene.inputs[x.number] for x in (c.a, c.b))
         at = row * c.m.a + frame.a

@@ -177,8 +177,7 @@ def _skinny_rows(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
 
 
 def _short(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
-    plan = _plan_short(sizes) if _is_short(sizes) else None
-    return None if plan is None else emit_short(kernel, sizes.contraction, sizes.target, plan)
+    return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes)) if _is_short(sizes) else None
 
 
 def _packed(kernel: Kernel, sizes: _Sizes) -> Emitted:
@@ -329,17 +328,11 @@ def _lhs_spans_pages(sizes: _Sizes) -> bool:
     return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > FEW_PAGES_BYTES()
 
 
-def _plan_short(sizes: _Sizes) -> ShortPlan | None:
-    """Plan tiles of rows, of which the last overlaps the one before; None for a product that cannot have that."""
+def _plan_short(sizes: _Sizes) -> ShortPlan:
     c = sizes.contraction
     size = sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers
     called = sums_by_calls(c, *size[2:])
-    tile = choose_register_tile(*size, even=bool(c.in_place) and not called, called=called)
-    # Rows that overlap must not go twice through an epilogue that updates its input in place.
-    if c.in_place and sizes.m % tile.rows and not called:
-        if sizes.depth > LONGEST_RUNNING_SUM():
-            return None
-        called, tile = True, choose_register_tile(*size, called=True)
+    tile = choose_register_tile(*size, called=called)
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
     most = max(width, RHS_BYTES() // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
