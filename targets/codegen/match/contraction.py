@@ -116,6 +116,11 @@ class Contraction:
         return self.dot.type.element_type
 
     @property
+    def depth(self) -> int:
+        """Return the steps of k, over all its axes."""
+        return self.k.extent * math.prod(axis.extent for axis in self.k_outer)
+
+    @property
     def batches(self) -> int:
         """Number of independent products."""
         return math.prod(axis.extent for axis in self.batch)

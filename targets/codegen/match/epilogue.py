@@ -292,8 +292,7 @@ class ContractionScene:
     @property
     def keeping_is_writing(self) -> bool:
         """Whether partial sums lie in the only result and need no epilogue."""
-        c = self.contraction
-        return self._partial is None and not c.epilogue and len(c.kernel.results) == 1 and self.compute == c.sum_type
+        return self._partial is None and stores_sums(self.contraction, self.compute)
 
     def write_all(self, values: Sequence[Value], places: Sequence[ResultSpan], sums: SumState) -> None:
         """Store sums to the results if they are complete, else as partial sums."""
@@ -319,6 +318,12 @@ class ContractionScene:
 def stores_vectors(contraction: Contraction) -> bool:
     """Whether n is unit-stride in the results, and unit-stride or broadcast in the epilogue's operands."""
     return contraction.n.c == 1 and all(_stride(contraction.n, i) in (0, 1) for i in contraction.arrays)
+
+
+def stores_sums(contraction: Contraction, compute: ir.Type) -> bool:
+    """Return whether sums of type `compute` are the only result as they are."""
+    c = contraction
+    return not c.epilogue and len(c.kernel.results) == 1 and compute == c.sum_type
 
 
 def partial_sum_result(contraction: Contraction) -> int:

@@ -176,6 +176,5 @@ def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
 def contraction_grain(contraction: Contraction, items: int) -> int:
     """Return the grain: items that take about 20 microseconds."""
     c = contraction
-    depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
-    work = c.batches * c.m.extent * c.n.extent * (depth + 8 + 4 * c.epilogue_size)
+    work = c.batches * c.m.extent * c.n.extent * (c.depth + 8 + 4 * c.epilogue_size)
     return max(1, min(items, math.ceil(items * 5e5 / max(1, work))))

@@ -22,7 +22,13 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
-from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
+from stablexla.targets.codegen.match.epilogue import (
+    BatchFrame,
+    ContractionScene,
+    accumulator_type,
+    stores_sums,
+    stores_vectors,
+)
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, pack_operand
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
@@ -43,7 +49,7 @@ from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 CALLED_WORK = Gate("contraction.called-work", 16 << 10, eager=1)
 CALLED_DEPTH = Gate("contraction.called-depth", 128, eager=1)
 LIBRARY_WORK = Gate("contraction.library-work", 64 << 10, eager=1)
-# Bytes of sums on their way to the epilogue, which stay in L1 beside the operands.
+# Bytes of the spill buffer between the micro-kernel and the epilogue, which stays in L1 beside the operands.
 SUMS_BYTES = Gate("contraction.sums-bytes", 4 << 10, eager=64)
 # The most rows of a tile in place, whose distances are part of its instructions; those of a function's tile, whose
 # addresses stay in registers; and sums up to which an iteration has two steps of k.
@@ -70,9 +76,7 @@ class ShortPlan:
     called: bool
 
 
-def choose_register_tile(
-    rows: int, columns: int, lanes: int, registers: int, *, called: bool = False
-) -> RegisterTile:
+def choose_register_tile(rows: int, columns: int, lanes: int, registers: int, *, called: bool = False) -> RegisterTile:
     """Choose the register tile of the fewest cycles for a product of this size; the last tile of rows overlaps.
 
     With `called` it is a function's.
@@ -99,7 +103,7 @@ def sums_by_calls(c: Contraction, lanes: int, registers: int) -> bool:
     But for small products those of a vector of columns are not, nor those of tiles of 16 registers: such sums wait for
     loads and addresses, of which code in place has fewer.
     """
-    depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    depth = c.depth
     if depth > LONGEST_RUNNING_SUM():
         return False  # of known extents it takes fewer compensated blocks
     work = c.m.extent * c.n.extent * depth
@@ -110,8 +114,7 @@ def sums_by_calls(c: Contraction, lanes: int, registers: int) -> bool:
 
 def is_straight(c: Contraction) -> bool:
     """Return whether sums are vectors of the result as they are."""
-    alone = not c.epilogue and len(c.kernel.results) == 1
-    return alone and stores_vectors(c) and accumulator_type(c) == c.sum_type
+    return stores_vectors(c) and stores_sums(c, accumulator_type(c))
 
 
 def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
@@ -129,7 +132,7 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
 
 
 @dataclass(frozen=True)
-class Operands:
+class _Operands:
     """Where rows of lhs and a panel of rhs lie: buffers, offsets of the first elements, and strides."""
 
     a: Value
@@ -147,9 +150,9 @@ class _SumRows(SharedFunction):
 
     Attributes:
         tile: the register tile; the last one overlaps the one before.
-        last: lanes of the last vector of columns that rhs in memory has; None for a number that is an argument.
-        spills: whether sums go to a buffer, which has room for whole vectors: stale lanes there could be denormals,
-            which are slow, and what is stored by a mask cannot be loaded again at once.
+        last: lanes of the last vector that are columns of the panel; None for a number that is an argument.
+        spills: whether sums go to a spill buffer, which has room for whole vectors: stale lanes there could be
+            denormals, which are slow, and loads cannot be forwarded from masked stores.
         lhs: the stride of lhs that is 1, "k" or "m", or "" for none.
         conversions: of the operands' elements to the type of the sums.
         outer: outer axes of k.
@@ -175,7 +178,7 @@ class _SumRows(SharedFunction):
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
         rows, steps, last, at, stride, *of_operands = numbers
-        operands, of_outer = Operands(a, b, *of_operands[:5]), of_operands[5:]
+        operands, of_outer = _Operands(a, b, *of_operands[:5]), of_operands[5:]
         if self.lhs == "k":
             operands = replace(operands, a_k=1)
         elif self.lhs == "m":
@@ -194,7 +197,7 @@ class _SumRows(SharedFunction):
 
     def write(
         self,
-        of: Operands,
+        of: _Operands,
         size: tuple[Index, Index, Index],
         outer: Sequence[ContractionAxis | OuterAxis],
         compute: ir.Type,
@@ -245,7 +248,6 @@ class _Short:
         self.c = c = scene.contraction
         tile = plan.tile
         self.width, self.rows = tile.vectors * scene.lanes, min(plan.row_tiles * tile.rows, c.m.extent)
-        self.depth = c.k.extent * math.prod(x.extent for x in c.k_outer)
         self.straight = is_straight(c)
         size = tile.rows * self.width
         self.chunk = tile.rows
@@ -254,7 +256,7 @@ class _Short:
             self.chunk = min(max(tile.rows, most), self.rows)
             size = self.chunk * self.width
         self.sums = cg.alloca(size, scene.compute)
-        self.panels = PackedPanels(self.width, self.depth, scene.lanes)
+        self.panels = PackedPanels(self.width, c.depth, scene.lanes)
         if plan.pack:
             count = math.ceil(min(plan.columns, c.n.extent) / self.width)
             self.packed = cg.alloca(self.panels.size(count), scene.compute)
@@ -326,10 +328,10 @@ class _Short:
         a, b = (scene.inputs[x.number] for x in (c.a, c.b))
         at = row * c.m.a + frame.a
         if self.plan.pack:
-            of = Operands(a, self.packed, at, c.m.a, c.k.a, cg.index(panel) * self.panels.stride, self.width)
+            of = _Operands(a, self.packed, at, c.m.a, c.k.a, cg.index(panel) * self.panels.stride, self.width)
             outer = [OuterAxis(x.extent, x.a, size * self.width) for x, size in self._outer]
         else:
-            of = Operands(a, b, at, c.m.a, c.k.a, column * c.n.b + frame.b, c.k.b)
+            of = _Operands(a, b, at, c.m.a, c.k.a, column * c.n.b + frame.b, c.k.b)
             outer = [OuterAxis(x.extent, x.a, x.b) for x in c.k_outer]
         exact = last == lanes or not all(cg.has_masks(x) for x in (of.b.element, scene.compute))
         conversions = c.a.conversion, () if self.plan.pack else c.b.conversion

@@ -210,7 +210,7 @@ class _Dots:
 def reading_grain(contraction: Contraction, items: int) -> int:
     """Return a grain of about 20 microseconds of work, or of 10 of reading rhs from memory."""
     c = contraction
-    elements = c.batches * c.n.extent * c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    elements = c.batches * c.n.extent * c.depth
     read = elements * cg.bits_of(c.b.element) // 8
     return min(contraction_grain(c, items), math.ceil(items * READ_BYTES / max(1, read)))
 

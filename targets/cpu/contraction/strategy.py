@@ -105,7 +105,7 @@ class _Sizes:
         self.bytes = cg.bits_of(accumulator_type(c)) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.bytes)
         self.m, self.n = c.m.extent, c.n.extent
-        self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+        self.depth = c.depth
         self.work = c.batches * self.m * self.n * self.depth
         read = c.batches * self.n * self.depth * cg.bits_of(c.b.element) // 8
         wanted = max(self.work, read * ITEM_WORK() // READ_BYTES)
