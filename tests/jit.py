@@ -8,7 +8,7 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.targets.llvm.entry import add_packed_entry
+from stablexla.targets.llvm.entry import pack_entry
 from stablexla.targets.llvm.llvm_c import object_file
 from stablexla.targets.runtime._runtime import ObjectCode, find_symbol, undefined_symbols
 
@@ -27,7 +27,7 @@ def jit(
         opt_level: that of `CompileOptions`.
         symbols: addresses of functions that it calls, beside those of the process.
     """
-    entries = [add_packed_entry(module, name) for name in names]
+    entries = [pack_entry(module, name) for name in names]
     file = object_file(module, opt_level)
     given = symbols or {}
     called = {name: given.get(name) or find_symbol(name) for name in undefined_symbols(file)}

@@ -558,7 +558,31 @@ def insert(value: Value, into: Value, lane: int) -> Value:
 
 def iota_vector(lanes: int) -> Value:
     """Return the vector 0, 1, 2, ... of type index."""
-    return Value(vector.step(vector_of(lanes, _current.get().index)))
+    return lane_numbers(lanes, _current.get().index)
+
+
+def lane_numbers(lanes: int, element: ir.Type) -> Value:
+    """Return the vector 0, 1, 2, ... of integers of a type."""
+    return _numbers(range(lanes), vector_of(lanes, element))
+
+
+def _numbers(numbers: Sequence[int], type_: ir.Type) -> Value:
+    """Return a constant vector of integers."""
+    element = element_of(type_)
+    attributes = [ir.IntegerAttr.get(element, number) for number in numbers]
+    return Value(arith.constant(type_, ir.DenseElementsAttr.get(attributes, type_)))
+
+
+def cut(value: Value, first: int, lanes: int) -> Value:
+    """Return some adjacent lanes of a vector."""
+    return value if lanes == value.lanes else shuffle(value, value, range(first, first + lanes))
+
+
+def replace_lanes(value: Value, part: Value, first: int) -> Value:
+    """Return a vector with a part of its lanes replaced, from lane `first` on."""
+    count, lanes = part.lanes, range(value.lanes)
+    wide = shuffle(part, part, [lane if lane < count else 0 for lane in lanes])
+    return shuffle(wide, value, [i - first if first <= i < first + count else value.lanes + i for i in lanes])
 
 
 def reduce_add(value: Value) -> Value:
@@ -724,11 +748,11 @@ def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> 
 
 def mask(lanes: int, count: Index) -> Value:
     """Return a mask that is true in the first `count` lanes."""
-    type_ = vector_of(lanes, ir.IntegerType.get_signless(1))
     number = known(count)
     if number is not None:
-        return Value(vector.constant_mask(type_, [max(0, min(lanes, number))]))
-    return Value(vector.create_mask(type_, [index(count).ssa]))
+        return _numbers([lane < number for lane in range(lanes)], vector_of(lanes, ir.IntegerType.get_signless(1)))
+    i32 = ir.IntegerType.get_signless(32)
+    return splat(cast_index(index(count), i32), lanes).gt(lane_numbers(lanes, i32))
 
 
 def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number = 0) -> Value:
@@ -747,7 +771,7 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
             rest = insert(load(buffer, index(at) + offset), rest, offset)
         else:
             part = load(buffer, index(at) + offset, width)
-            rest = Value(vector.insert_strided_slice(part.ssa, rest.ssa, [offset], [1]))
+            rest = replace_lanes(rest, part, offset)
     return rest
 
 
@@ -770,9 +794,7 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
             if width == 1:  # LLVM 22 fails on a shuffle of selects to a vector of one element
                 store(extract(value, offset), buffer, index(at) + offset)
                 continue
-            type_ = vector_of(width, value.element)
-            part = vector.extract_strided_slice(type_, value.ssa, [offset], [width], [1])
-            vector.store(part, buffer.ssa, [(index(at) + offset).ssa])
+            vector.store(cut(value, offset, width).ssa, buffer.ssa, [(index(at) + offset).ssa])
 
 
 def has_masks(element: ir.Type) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import mlir.ir as ir
-from mlir.dialects import arith, vector
+from mlir.dialects import vector
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import VectorBody, constant_of
@@ -262,9 +262,7 @@ class LoopScope:
 
 def counted_from(first: Value, lanes: int) -> Value:
     """Return the vector first, first + 1, ..."""
-    type_ = cg.vector_of(lanes, first.type)
-    numbers = ir.DenseElementsAttr.get([ir.IntegerAttr.get(first.type, i) for i in range(lanes)], type_)
-    return cg.splat(first, lanes) + Value(arith.ConstantOp(type_, numbers).result)
+    return cg.splat(first, lanes) + cg.lane_numbers(lanes, first.type)
 
 
 def _filler(element: ir.Type) -> int:

@@ -18,7 +18,7 @@ from stablexla.targets.host.bindings import c_functions, take_collectives, take_
 from stablexla.targets.llvm.check_stops import take_places
 from stablexla.targets.llvm.code_threads import object_files
 from stablexla.targets.llvm.early_code import taken_from
-from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
+from stablexla.targets.llvm.entry import EntryContract, pack_entry, take_entry
 from stablexla.targets.llvm.llvm_c import LlvmError
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import split_module
@@ -106,7 +106,7 @@ def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
     said = []
     with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
-            add_packed_entry(module)
+            pack_entry(module)
             code = LoadedCode(_object_files(module, cpu), processor.LEVELS.get(cpu.cpu, processor.features()))
         except (ir.MLIRError, LlvmError, LoadError, RuntimeError) as error:
             said = [*messages_of(error, seen), str(error)]

@@ -26,6 +26,7 @@ PACKED_MAIN = PACKED + "main"
 ROLES = ("parameter", "constant", "result", "arena")
 CONTRACT = PREFIX + "contract"
 """Attribute of a `main` that takes all its buffers as one array: those of each; see `targets/llvm/call_list.py`."""
+_OF_ARGUMENTS = frozenset(["arg_attrs", "res_attrs"])
 
 
 @dataclass(frozen=True)
@@ -125,30 +126,40 @@ def argument_roles(main: Any) -> list[Any]:
     return [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
 
 
-def add_packed_entry(module: ir.Module, name: str = "main") -> str:
-    """Add a function's packed entry point, which loads its arguments from an array of their addresses; return its name.
+def pack_entry(module: ir.Module, name: str = "main") -> str:
+    """Make a function its packed entry point, which takes an array of its arguments' addresses; return its name.
 
     A `main` that takes the array itself is that already, see `take_entry`.
 
     Args:
         module: in LLVM's dialect.
-        name: a function that it defines, without a result.
+        name: a function that it defines, without a result, and that nothing calls.
     """
-    function, entry, pointer = _find(module, name), PACKED + name, "!llvm.ptr"
+    function, entry = _find(module, name), PACKED + name
     if function is None and _find(module, entry) is not None:
         return entry
-    types = [str(argument.type) for argument in function.regions[0].blocks[0].arguments]
-    lines = [f"llvm.func @{name}({', '.join(types)})", f"llvm.func @{entry}(%all: {pointer}) {{"]
-    for i, type_ in enumerate(types):
-        lines.append(f"%a{i} = llvm.getelementptr %all[{i}] : ({pointer}) -> {pointer}, {pointer}")
-        lines.append(f"%b{i} = llvm.load %a{i} : {pointer} -> {pointer}")
-        lines.append(f"%c{i} = llvm.load %b{i} : {pointer} -> {type_}")
-    values = ", ".join(f"%c{i}" for i in range(len(types)))
-    lines.append(f"llvm.call @{name}({values}) : ({', '.join(types)}) -> ()\nllvm.return }}")
-    with module.context, ir.Location.unknown(), ir.InsertionPoint(module.body):
-        parsed = ir.Module.parse("\n".join(lines))
-        parsed.body.operations[1].operation.clone()
+    block = function.regions[0].blocks[0]
+    with module.context, ir.Location.unknown():
+        pointer = ir.Type.parse("!llvm.ptr")
+        of_pointers = ir.TypeAttr.get(pointer)
+        given, every = list(block.arguments), block.add_argument(pointer, ir.Location.unknown())
+        with ir.InsertionPoint.at_block_begin(block):
+            for number, argument in enumerate(given):
+                place = {"rawConstantIndices": ir.DenseI32ArrayAttr.get([number]), "elem_type": of_pointers}
+                at = _made("llvm.getelementptr", pointer, every, place)
+                argument.replace_all_uses_with(_made("llvm.load", argument.type, _made("llvm.load", pointer, at)))
+        for _ in given:
+            block.erase_argument(0)
+        for attribute in _OF_ARGUMENTS.intersection(function.attributes):
+            del function.attributes[attribute]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr)>"))
+        function.attributes["sym_name"] = ir.StringAttr.get(entry)
     return entry
+
+
+def _made(name: str, type_: ir.Type, operand: ir.Value, attributes: dict[str, ir.Attribute] | None = None) -> ir.Value:
+    """Create an operation of LLVM's dialect, whose classes take 16 ms to import."""
+    return ir.Operation.create(name, [type_], [operand], attributes or {}).result
 
 
 def _find(module: ir.Module, name: str) -> Any:

@@ -1,7 +1,8 @@
-"""Lower views of buffers, affine arithmetic and vector transfers, which only the general path makes.
+"""Lower views of buffers, affine arithmetic, vector transfers and vectors of several dimensions.
 
-Emitters address elements by `arith`, and load and store vectors as such. MLIR's passes for the others rewrite greedily:
-on a program without any they take as long for each operation as the conversions to LLVM's dialect.
+Emitters address elements by `arith`, and load, store and shuffle vectors of one dimension; the general path makes the
+rest, and passes from elsewhere do. MLIR's passes for it rewrite greedily: on a program without any they take as long
+for each operation as the conversions to LLVM's dialect.
 """
 
 from __future__ import annotations
@@ -14,23 +15,39 @@ from stablexla.targets.pipeline.passes import module_pass
 
 _AFFINE = "apply delinearize_index for if linearize_index load max min parallel prefetch store vector_load vector_store"
 _VIEWS = "collapse_shape expand_shape extract_aligned_pointer_as_index extract_strided_metadata subview"
+_VECTORS = (
+    "constant_mask contract create_mask extract_strided_slice insert_strided_slice multi_reduction outerproduct "
+    "shape_cast step transfer_read transfer_write transpose"
+)
+_X86 = (
+    "avx.bcst_to_f32.packed avx.cvt.packed.even.indexed_to_f32 avx.cvt.packed.odd.indexed_to_f32 avx.dot.i8 "
+    "avx.intr.dot avx.rsqrt avx512.cvt.packed.f32_to_bf16 avx512.dot avx512.mask.compress avx512.mask.rndscale "
+    "avx512.mask.scalef avx512.vp2intersect"
+)
 LOWERED = (
     *(f"affine.{name}" for name in _AFFINE.split()),
     *(f"memref.{name}" for name in _VIEWS.split()),
-    *("vector.transfer_read", "vector.transfer_write"),
+    *(f"vector.{name}" for name in _VECTORS.split()),
+    *(f"x86vector.{name}" for name in _X86.split()),
 )
-"""Operations that the passes lower."""
+"""Operations that the passes lower, beside broadcasts to vectors of several dimensions."""
+_BROADCAST = "vector.broadcast"
 _PASSES = (
     "builtin.module("
     "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf),"
-    "expand-strided-metadata,lower-affine)"
+    "expand-strided-metadata,lower-affine,convert-vector-to-llvm{enable-x86vector=true})"
 )
 
 
 @module_pass(
-    "stablexla-lower-views", "lowers views of buffers, affine arithmetic and vector transfers, if there are any"
+    "stablexla-lower-views",
+    "lowers views of buffers, affine arithmetic, vector transfers and vectors of several dimensions, if there are any",
 )
 def lower_views(module: ir.Module) -> None:
-    """Run MLIR's passes on a module that holds any of `LOWERED`; structured control flow becomes branches with them."""
-    if operations_named(module.operation, *LOWERED):
+    """Run MLIR's passes on a module that holds any of these; structured control flow becomes branches with them."""
+    if any(map(_is_lowered, operations_named(module.operation, *LOWERED, _BROADCAST))):
         pass_manager("upstream", _PASSES, verify_each=False).run(module.operation)
+
+
+def _is_lowered(op: ir.Operation) -> bool:
+    return op.name != _BROADCAST or len(ir.VectorType(op.results[0].type).shape) > 1

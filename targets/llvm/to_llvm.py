@@ -10,10 +10,9 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 LLVM = frozenset({"llvm"})
 
 EXPANSIONS = ("stablexla-expand-math", "stablexla-expand-small-floats", "stablexla-lower-views")
-# One conversion replaces many small ones, each with a walk of its own; vectors and functions need their own options.
+# One conversion replaces many small ones, each with a walk of its own; functions need their own options.
 CONVERSIONS = (
     "func.func(convert-scf-to-cf)",
-    "convert-vector-to-llvm{enable-x86vector=true}",
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
     "convert-to-llvm",
     "reconcile-unrealized-casts",

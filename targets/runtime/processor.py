@@ -87,6 +87,7 @@ def llvm_features(flags: frozenset[str]) -> str:
     return ",".join([*(f"{'+' if name in flags else '-'}{llvm}" for name, llvm in _OF_LLVM.items()), "-sve"])
 
 
+@functools.cache
 def features() -> frozenset[str]:
     """Return the features of this machine that code generated on it may use."""
     return frozenset(flag for flag in flags() if _INSTRUCTIONS.fullmatch(flag))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import mlir.ir as ir
-from mlir.dialects import vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
@@ -121,11 +120,7 @@ class ComputedRhs:
 
     def _split(self, value: Value) -> list[Value]:
         lanes = self._scene.lanes
-        if value.lanes == lanes:
-            return [value]
-        type_ = cg.vector_of(lanes, value.element)
-        starts = range(0, value.lanes, lanes)
-        return [Value(vector.extract_strided_slice(type_, value.ssa, [at], [lanes], [1])) for at in starts]
+        return [cg.cut(value, at, lanes) for at in range(0, value.lanes, lanes)]
 
     def line(self, step: Step, column: Value, lanes: int, count: int, outer: Index = 0) -> Value:
         """Compute `lanes` steps along k of a column, `count` of them valid, the others 0."""

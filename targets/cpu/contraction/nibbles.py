@@ -59,11 +59,10 @@ class Nibbles:
         wide = Value(arith.extui(cg.vector_of(lanes, i32), self.bytes.ssa))
         if self.shift:
             wide = Value(arith.shrui(wide.ssa, cg.constant(self.shift, wide.type).ssa))
-        made = cg.constant(0, cg.vector_of(lanes, self.table.element)).ssa
+        made = cg.constant(0, cg.vector_of(lanes, self.table.element))
         for first in range(0, lanes, register):
-            looked_up = self._entries(_slice(wide, first, register))
-            made = vector.insert_strided_slice(looked_up.ssa, made, [first], [1])
-        return Value(made)
+            made = cg.replace_lanes(made, self._entries(cg.cut(wide, first, register)), first)
+        return made
 
     def _by_bytes(self) -> Value:
         """Emit the lookups of 16 numbers at a time, of each of their bytes in turn."""
@@ -74,19 +73,19 @@ class Nibbles:
         places = cg.shuffle(places, places, [lane % lanes for lane in range(whole)])
         stored = Value(vector.bitcast(cg.vector_of(ENTRIES * size, places.element), self.table.ssa))
         tables = [cg.shuffle(stored, stored, list(range(byte, stored.lanes, size))) for byte in range(size)]
-        made = cg.constant(0, cg.vector_of(whole, f32)).ssa
+        made = cg.constant(0, cg.vector_of(whole, f32))
         for first in range(0, whole, ENTRIES):
-            at = _slice(places, first, ENTRIES)
+            at = cg.cut(places, first, ENTRIES)
             found = interleave_lanes([_looked_up(table, at) for table in tables])
-            numbers = vector.bitcast(cg.vector_of(ENTRIES, f32), found.ssa)
-            made = vector.insert_strided_slice(numbers, made, [first], [1])
-        return _slice(Value(made), 0, lanes)
+            numbers = Value(vector.bitcast(cg.vector_of(ENTRIES, f32), found.ssa))
+            made = cg.replace_lanes(made, numbers, first)
+        return cg.cut(made, 0, lanes)
 
     def _entries(self, at: Value) -> Value:
         """Emit the lookups of a register of places, whose upper bits are anything."""
         if at.lanes == ENTRIES:
             return intrinsic("llvm.x86.avx512.permvar.sf.512", self.table.type, self.table, at)
-        halves = [_slice(self.table, first, at.lanes) for first in (0, at.lanes)]
+        halves = [cg.cut(self.table, first, at.lanes) for first in (0, at.lanes)]
         low, high = (intrinsic("llvm.x86.avx2.permps", half.type, half, at) for half in halves)
         top = arith.shli(at.ssa, cg.constant(LANE_BITS - 4, at.type).ssa)
         is_high = arith.cmpi(arith.CmpIPredicate.slt, top, cg.constant(0, at.type).ssa)
@@ -101,11 +100,6 @@ def _looked_up(table: Value, at: Value) -> Value:
     for entry in range(ENTRIES):
         found = cg.select(at.eq(entry), cg.splat(cg.extract(table, entry), ENTRIES), found)
     return found
-
-
-def _slice(value: Value, first: int, lanes: int) -> Value:
-    """Return some of a vector's lanes."""
-    return Value(vector.extract_strided_slice(cg.vector_of(lanes, value.element), value.ssa, [first], [lanes], [1]))
 
 
 Part = Value | Nibbles

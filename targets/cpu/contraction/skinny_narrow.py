@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mlir.dialects import vector
-
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -201,10 +199,7 @@ class _Rows:
 
     def _part(self, units: Value, number: int) -> Value:
         size = self.lanes * self.product.group
-        if units.lanes == size:
-            return units
-        type_ = cg.vector_of(size, units.element)
-        return Value(vector.extract_strided_slice(type_, units.ssa, [number * size], [size], [1]))
+        return cg.cut(units, number * size, size)
 
     def _add(self, g: Value, row: Value, column: Value, factors: Sequence[Sequence[Value]]) -> None:
         lanes, group = self.lanes, self.product.group

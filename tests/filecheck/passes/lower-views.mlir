@@ -34,3 +34,30 @@ func.func @plain(%a: memref<64xf32>, %n: index) {
   }
   return
 }
+
+// -----
+
+// Masks, parts of vectors and vectors of several dimensions; a broadcast of one dimension is MLIR's conversion's.
+// CHECK-LABEL: func.func @vectors(
+// CHECK-NOT: vector.
+// CHECK: return
+func.func @vectors(%a: memref<64xf32>, %x: f32, %n: index) {
+  %zero = arith.constant 0 : index
+  %mask = vector.create_mask %n : vector<4xi1>
+  %wide = vector.broadcast %x : f32 to vector<2x4xf32>
+  %row = vector.extract %wide[1] : vector<4xf32> from vector<2x4xf32>
+  vector.maskedstore %a[%zero], %mask, %row : memref<64xf32>, vector<4xi1>, vector<4xf32>
+  return
+}
+
+// -----
+
+// CHECK-LABEL: func.func @one_dimension(
+// CHECK: vector.broadcast
+// CHECK: vector.store
+func.func @one_dimension(%a: memref<64xf32>, %x: f32) {
+  %zero = arith.constant 0 : index
+  %wide = vector.broadcast %x : f32 to vector<4xf32>
+  vector.store %wide, %a[%zero] : memref<64xf32>, vector<4xf32>
+  return
+}
