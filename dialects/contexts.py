@@ -176,8 +176,14 @@ def unregistered_allowed(*contexts: Any) -> Iterator[None]:
 
 def kept_with_contexts(name: str) -> dict[Any, Any]:
     """Return a cache keyed by attributes and types; it is freed with this thread's contexts."""
-    tables: dict[str, dict[Any, Any]] = vars(_local).setdefault("tables", {})
-    return tables.setdefault(name, {})
+    try:
+        tables: dict[str, dict[Any, Any]] = _local.tables
+    except AttributeError:
+        tables = _local.tables = {}
+    found = tables.get(name)
+    if found is None:
+        found = tables[name] = {}
+    return found
 
 
 def new_stablehlo_context() -> hlo_ir.Context:

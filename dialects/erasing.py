@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
+
+nests: ContextVar[bool] = ContextVar("stablexla_nests", default=False)
+"""Whether only this package's passes run: the module is valid then, and no value of a region has uses outside."""
 
 
 def erase(op: Any) -> None:
@@ -16,7 +20,7 @@ def erase(op: Any) -> None:
         CompileError: an operation elsewhere uses a value of it, or one that is made inside it; it stays.
     """
     op = op.operation
-    for value in _seen_outside(op):
+    for value in op.results if nests.get() else _seen_outside(op):
         for use in value.uses:
             if not _is_inside(use.owner.operation, op):
                 user, place = use.owner.operation.name, str(op.location)

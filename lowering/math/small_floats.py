@@ -30,6 +30,7 @@ class ToBf16(Enum):
     INSTRUCTION = "instruction"  # `arith.truncf` stays
 
 
+_WIDE = (ir.F32Type, ir.F64Type, ir.IntegerType, ir.IndexType)
 NO_BF16 = "stablexla.no_bf16"
 """Attribute of a module for this machine in which the pass found no bf16, so that later passes need not search."""
 
@@ -302,7 +303,10 @@ _REWRITES: dict[str, Callable[[ir.Value, ir.Type, ToBf16], ir.Value]] = {
 
 
 def _is_expanded(operation: ir.Operation, way: ToBf16) -> bool:
-    source, target = (str(_element(v.type)) for v in (operation.operands[0], operation.results[0]))
+    types = [_element(v.type) for v in (operation.operands[0], operation.results[0])]
+    if all(isinstance(type_, _WIDE) for type_ in types):  # of most
+        return False
+    source, target = map(str, types)
     if way is ToBf16.INSTRUCTION and (source, target) == ("f32", "bf16"):
         return False
     return source in EXPANDED or target in EXPANDED or (target == "f16" and source != "f32")

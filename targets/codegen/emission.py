@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, math, memref, scf, vector
+from mlir.dialects import arith, func, memref, scf, vector
 
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
@@ -104,10 +104,7 @@ class Value:
         rhs = self._other(other)
         if self.known is not None and rhs.known is not None:
             return constant(fold(self.known, rhs.known), self.type)
-        # The bindings' builder functions take three times as long, and most of a kernel's operations are made here.
-        name = on_float if is_float(self.type) else on_integer
-        made = ir.Operation.create(name, results=[self.type], operands=[self.ssa, rhs.ssa]).result
-        return Value(made, self.type)
+        return _made(on_float if is_float(self.type) else on_integer, self.type, self.ssa, rhs.ssa)
 
     def __add__(self, other: Value | Number) -> Value:
         rhs = self._other(other)
@@ -141,7 +138,7 @@ class Value:
         return self * other
 
     def __truediv__(self, other: Value | Number) -> Value:
-        return Value(arith.divf(self.ssa, self._other(other).ssa))
+        return _made("arith.divf", self.type, self.ssa, self._other(other).ssa)
 
     def __floordiv__(self, other: Value | Number) -> Value:
         rhs = self._other(other)
@@ -154,30 +151,32 @@ class Value:
         return self._binary(rhs, lambda a, b: a % b, "arith.remf", "arith.remui")
 
     def __and__(self, other: Value | Number) -> Value:
-        return Value(arith.andi(self.ssa, self._other(other).ssa))
+        return _made("arith.andi", self.type, self.ssa, self._other(other).ssa)
 
     def __or__(self, other: Value | Number) -> Value:
-        return Value(arith.ori(self.ssa, self._other(other).ssa))
+        return _made("arith.ori", self.type, self.ssa, self._other(other).ssa)
 
     def __xor__(self, other: Value | Number) -> Value:
-        return Value(arith.xori(self.ssa, self._other(other).ssa))
+        return _made("arith.xori", self.type, self.ssa, self._other(other).ssa)
 
     def __lshift__(self, other: Value | Number) -> Value:
-        return Value(arith.shli(self.ssa, self._other(other).ssa))
+        return _made("arith.shli", self.type, self.ssa, self._other(other).ssa)
 
     def __rshift__(self, other: Value | Number) -> Value:
-        return Value(arith.shrsi(self.ssa, self._other(other).ssa))
+        return _made("arith.shrsi", self.type, self.ssa, self._other(other).ssa)
 
     def __neg__(self) -> Value:
-        return Value(arith.negf(self.ssa)) if is_float(self.type) else constant(0, self.type) - self
+        return _made("arith.negf", self.type, self.ssa) if is_float(self.type) else constant(0, self.type) - self
 
     def _compare(self, name: str, other: Value | Number) -> Value:
-        rhs = self._other(other)
-        if is_float(self.type):
-            kind = "UNE" if name == "ne" else "O" + name.upper()
-            return Value(arith.cmpf(getattr(arith.CmpFPredicate, kind), self.ssa, rhs.ssa))
-        kind = name if name in ("eq", "ne") else "s" + name
-        return Value(arith.cmpi(getattr(arith.CmpIPredicate, kind), self.ssa, rhs.ssa))
+        rhs, is_of_floats = self._other(other), is_float(self.type)
+        if is_of_floats:
+            kind: int = getattr(arith.CmpFPredicate, "UNE" if name == "ne" else "O" + name.upper())
+        else:
+            kind = getattr(arith.CmpIPredicate, name if name in ("eq", "ne") else "s" + name)
+        type_ = vector_of(self.lanes, ir.IntegerType.get_signless(1))
+        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), kind)
+        return _made("arith.cmpf" if is_of_floats else "arith.cmpi", type_, self.ssa, rhs.ssa, predicate=predicate)
 
     def lt(self, other: Value | Number) -> Value:
         """self < other."""
@@ -231,6 +230,11 @@ class ComplexVector(Value):
 
 
 Index = Value | int
+
+
+def _made(name: str, type_: ir.Type, *operands: ir.Value, **attributes: ir.Attribute) -> Value:
+    """Create an operation: the bindings' builder functions take three times as long, and kernels have thousands."""
+    return Value(ir.Operation.create(name, [type_], operands, attributes).result, type_)
 
 
 def constant(number: Number, type_: ir.Type) -> Value:
@@ -381,7 +385,7 @@ class loop:  # noqa: N801 -- reads as a statement
         """Set the loop-carried values (`args`) of the next iteration; the last statement of the body."""
         self._yielded = list(values)
         if self._op is not None:
-            scf.YieldOp([v.ssa for v in values])
+            _yield(values)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -408,12 +412,16 @@ class branch:  # noqa: N801 -- reads as a statement
 
     def yields(self, *values: Value) -> None:
         """Set the results of the branch being emitted; its last statement."""
-        scf.YieldOp([v.ssa for v in values])
+        _yield(values)
 
     @property
     def results(self) -> list[Value]:
         """The values yielded by the branch taken."""
         return self._results
+
+
+def _yield(values: Sequence[Value]) -> None:
+    ir.Operation.create("scf.yield", operands=[value.ssa for value in values])
 
 
 class _Side:
@@ -431,7 +439,7 @@ class _Side:
     ) -> None:
         operations = self._block.operations
         if kind is None and not (len(operations) and operations[len(operations) - 1].name == "scf.yield"):
-            scf.YieldOp([])
+            _yield([])
         self._point.__exit__(kind, error, trace)
 
 
@@ -453,12 +461,12 @@ def fma(a: Value, b: Value, c: Value) -> Value:
         # Without FMA hardware a fused operation is a library call; `contract` lets LLVM fuse where there is hardware.
         flags = arith.FastMathFlags.contract
         return Value(arith.addf(arith.mulf(a.ssa, b.ssa, fastmath=flags), c.ssa, fastmath=flags))
-    return Value(vector.fma(a.ssa, b.ssa, c.ssa) if a.lanes else math.fma(a.ssa, b.ssa, c.ssa))
+    return _made("vector.fma" if a.lanes else "math.fma", a.type, a.ssa, b.ssa, c.ssa)
 
 
 def select(condition: Value, yes: Value, no: Value) -> Value:
     """Return `yes` where `condition` holds, else `no`."""
-    return Value(arith.select(condition.ssa, yes.ssa, no.ssa))
+    return _made("arith.select", yes.type, condition.ssa, yes.ssa, no.ssa)
 
 
 def minimum(a: Index, b: Index) -> Value:
@@ -466,7 +474,7 @@ def minimum(a: Index, b: Index) -> Value:
     x, y = index(a), index(b)
     if x.known is not None and y.known is not None:
         return index(int(min(x.known, y.known)))
-    return Value(arith.minui(x.ssa, y.ssa))
+    return _made("arith.minui", x.type, x.ssa, y.ssa)
 
 
 def maximum(a: Index, b: Index) -> Value:
@@ -474,7 +482,7 @@ def maximum(a: Index, b: Index) -> Value:
     x, y = index(a), index(b)
     if x.known is not None and y.known is not None:
         return index(int(max(x.known, y.known)))
-    return Value(arith.maxsi(x.ssa, y.ssa))
+    return _made("arith.maxsi", x.type, x.ssa, y.ssa)
 
 
 def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
@@ -488,20 +496,20 @@ def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
 
 def cast_index(value: Value, type_: ir.Type) -> Value:
     """Cast between index and an integer type, scalar or vector."""
-    return Value(arith.index_cast(type_, value.ssa))
+    return _made("arith.index_cast", type_, value.ssa)
 
 
 def to_float(value: Value, element: ir.Type) -> Value:
     """Convert a float, or each of its lanes, to another float type, to nearest even where that is narrower."""
     if value.element == element:
         return value
-    convert = arith.extf if bits_of(element) > bits_of(value.element) else arith.truncf
-    return Value(convert(vector_of(value.lanes, element), value.ssa))
+    name = "arith.extf" if bits_of(element) > bits_of(value.element) else "arith.truncf"
+    return _made(name, vector_of(value.lanes, element), value.ssa)
 
 
 def bitcast(value: Value, element: ir.Type) -> Value:
     """Reinterpret the bit pattern as elements of another type of the same width."""
-    return Value(arith.bitcast(vector_of(value.lanes, element), value.ssa))
+    return _made("arith.bitcast", vector_of(value.lanes, element), value.ssa)
 
 
 def opaque(value: Value) -> Value:
@@ -527,7 +535,7 @@ def splat(value: Value, lanes: int) -> Value:
     type_ = vector_of(lanes, value.type)
     if value.known is not None:
         return constant(value.known, type_)
-    return Value(vector.broadcast(type_, value.ssa))
+    return _made("vector.broadcast", type_, value.ssa)
 
 
 def parts_of(value: Value) -> tuple[Value, Value]:
@@ -543,17 +551,19 @@ def shuffle(a: Value, b: Value, lanes: Sequence[int]) -> Value:
     """Return a vector whose lane i is lane `lanes[i]` of the concatenation of a and b."""
     if isinstance(a, ComplexVector) and isinstance(b, ComplexVector):
         return ComplexVector(shuffle(a.re, b.re, lanes), shuffle(a.im, b.im, lanes))
-    return Value(vector.shuffle(a.ssa, b.ssa, list(lanes)))
+    mask = ir.DenseI64ArrayAttr.get(list(lanes))
+    return _made("vector.shuffle", vector_of(len(lanes), a.element), a.ssa, b.ssa, mask=mask)
 
 
 def extract(value: Value, lane: int) -> Value:
     """Return one lane as a scalar."""
-    return Value(vector.extract(value.ssa, [], [lane]))
+    return _made("vector.extract", value.element, value.ssa, static_position=ir.DenseI64ArrayAttr.get([lane]))
 
 
 def insert(value: Value, into: Value, lane: int) -> Value:
     """Return `into` with one lane replaced."""
-    return Value(vector.insert(value.ssa, into.ssa, [], [lane]))
+    place = ir.DenseI64ArrayAttr.get([lane])
+    return _made("vector.insert", into.type, value.ssa, into.ssa, static_position=place)
 
 
 def iota_vector(lanes: int) -> Value:
@@ -570,7 +580,7 @@ def _numbers(numbers: Sequence[int], type_: ir.Type) -> Value:
     """Return a constant vector of integers."""
     element = element_of(type_)
     attributes = [ir.IntegerAttr.get(element, number) for number in numbers]
-    return Value(arith.constant(type_, ir.DenseElementsAttr.get(attributes, type_)))
+    return _made("arith.constant", type_, value=ir.DenseElementsAttr.get(attributes, type_))
 
 
 def cut(value: Value, first: int, lanes: int) -> Value:
@@ -707,10 +717,8 @@ def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
     """Load `lanes` contiguous elements from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
     if lanes and isinstance(buffer.element, ir.ComplexType):
         return _every_other(load(as_parts(buffer), index(at) * 2, 2 * lanes))
-    position = [index(at).ssa]
-    if not lanes:
-        return Value(memref.load(buffer.ssa, position))
-    return Value(vector.load(vector_of(lanes, buffer.element), buffer.ssa, position))
+    name = "vector.load" if lanes else "memref.load"
+    return _made(name, vector_of(lanes, buffer.element), buffer.ssa, index(at).ssa)
 
 
 def part_from(buffer: Value, at: Index, size: int) -> Value:
@@ -737,13 +745,11 @@ def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> 
         for first in (0, half):
             store(shuffle(value, value, range(first, first + half)), buffer, index(at) + first, nontemporal)
         return
-    position = [index(at).ssa]
-    if not value.lanes:
-        memref.store(value.ssa, buffer.ssa, position)
-    elif nontemporal:
-        vector.store(value.ssa, buffer.ssa, position, nontemporal=True, alignment=bytes_stored)
+    if nontemporal and value.lanes:
+        vector.store(value.ssa, buffer.ssa, [index(at).ssa], nontemporal=True, alignment=bytes_stored)
     else:
-        vector.store(value.ssa, buffer.ssa, position)
+        name = "vector.store" if value.lanes else "memref.store"
+        ir.Operation.create(name, operands=[value.ssa, buffer.ssa, index(at).ssa])
 
 
 def mask(lanes: int, count: Index) -> Value:
@@ -764,8 +770,7 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
         return _every_other(load_lanes(as_parts(buffer), index(at) * 2, 2 * lanes, index(count) * 2, fill))
     rest = constant(fill, vector_of(lanes, buffer.element))
     if number is None or has_masks(buffer.element):
-        guard = mask(lanes, count)
-        return Value(vector.maskedload(rest.type, buffer.ssa, [index(at).ssa], guard.ssa, rest.ssa))
+        return _made("vector.maskedload", rest.type, buffer.ssa, index(at).ssa, mask(lanes, count).ssa, rest.ssa)
     for offset, width in _pieces(number):
         if width == 1:
             rest = insert(load(buffer, index(at) + offset), rest, offset)
@@ -788,13 +793,13 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
         store(extract(value, 0), buffer, at)
     elif number is None or has_masks(buffer.element):
         guard = mask(value.lanes, count)
-        vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)
+        ir.Operation.create("vector.maskedstore", operands=[buffer.ssa, index(at).ssa, guard.ssa, value.ssa])
     else:
         for offset, width in _pieces(number):
             if width == 1:  # LLVM 22 fails on a shuffle of selects to a vector of one element
                 store(extract(value, offset), buffer, index(at) + offset)
                 continue
-            vector.store(cut(value, offset, width).ssa, buffer.ssa, [(index(at) + offset).ssa])
+            store(cut(value, offset, width), buffer, index(at) + offset)
 
 
 def has_masks(element: ir.Type) -> bool:

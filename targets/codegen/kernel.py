@@ -14,6 +14,7 @@ from typing import TypeVar
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
@@ -204,10 +205,11 @@ def flat_type(type_: ir.Type) -> ir.Type:
     """Return the flat memref type that holds a tensor; a scalar keeps its type."""
     if not isinstance(type_, ir.RankedTensorType):
         return type_
-    size = 1
-    for extent in type_.shape:
-        size *= extent
-    return ir.MemRefType.get([size], type_.element_type)
+    known = kept_with_contexts("flat types")
+    found: ir.Type | None = known.get(type_)
+    if found is None:
+        found = known[type_] = ir.MemRefType.get([prod(type_.shape)], type_.element_type)
+    return found
 
 
 __all__ = ["KIND", "CpuTarget", "Emitted", "Kernel", "KernelArguments", "flat_type"]

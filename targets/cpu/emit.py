@@ -11,7 +11,7 @@ from stablexla.targets.codegen.general import emit_general
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.emitters import EMITTERS
-from stablexla.targets.cpu.packed_constants import constant_inputs, lasting_inputs
+from stablexla.targets.cpu.packed_constants import constant_and_lasting_inputs
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.llvm.early_code import open_session
 from stablexla.targets.pipeline.passes import module_pass
@@ -36,7 +36,7 @@ def emit_kernels(
     target = host_target().with_choices()
     if vector_bits:
         target = target.with_vectors(vector_bits, tuple(filter(None, features.split("+"))))
-    constants, lasting = constant_inputs(module), lasting_inputs(module)
+    constants, lasting = constant_and_lasting_inputs(module)
     shared: dict[Hashable, str] = {}
     none = frozenset[int]()
     kernels = [

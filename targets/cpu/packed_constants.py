@@ -6,7 +6,7 @@ the packed panel replaces the constant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -17,6 +17,7 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.held_arrays import elements_attribute, held_array, leave_pages
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import callee_of
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, operations_named
@@ -33,31 +34,25 @@ from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.signature.interface import Signature
 
-
-def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
-    """Return for each kernel that `main` calls the inputs that are constants in every call."""
-    return _inputs_where(module, lambda op, value: _constant(value) is not None)
+Inputs = dict[str, frozenset[int]]
+"""Numbers of some inputs, of each kernel that `main` calls."""
 
 
-def lasting_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
-    """Return for each kernel the inputs of which every call takes a constant or what the loop around it leaves alone.
+def constant_and_lasting_inputs(module: ir.Module) -> tuple[Inputs, Inputs]:
+    """Return the inputs that are constants in every call, and those that every call takes from outside of its loop.
 
-    They are packed once for many calls.
+    The latter, constants among them, are packed once for many calls.
     """
-
-    def lasts(op: ir.Operation, value: ir.Value) -> bool:
-        return _constant(value) is not None or (is_tensor(value) and loop_that_keeps(op, value) is not None)
-
-    return _inputs_where(module, lasts)
-
-
-def _inputs_where(module: ir.Module, holds: Callable[[ir.Operation, ir.Value], bool]) -> dict[str, frozenset[int]]:
-    found: dict[str, frozenset[int]] = {}
+    constants: Inputs = {}
+    lasting: Inputs = {}
     for op in _calls(module):
-        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-        here = frozenset(i for i, v in enumerate(op.operands) if holds(op, v))
-        found[name] = found.get(name, here) & here
-    return found
+        name, operands = callee_of(op), list(enumerate(op.operands))
+        here = frozenset(i for i, value in operands if _constant(value) is not None)
+        kept = here
+        if op.parent.operation.name == "scf.while":
+            kept |= {i for i, value in operands if is_tensor(value) and loop_that_keeps(op, value) is not None}
+        constants[name], lasting[name] = constants.get(name, here) & here, lasting.get(name, kept) & kept
+    return constants, lasting
 
 
 @module_pass("stablexla-pack-constants", "packs constants as their kernels want them, so that no call has to")

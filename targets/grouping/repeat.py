@@ -66,10 +66,9 @@ def _is_cheap(op: ir.Operation) -> bool:
 
     A transpose does not: its copies would each be a kernel.
     """
-    body = body_of(op)
     if TRANSPOSE in op.attributes or len(op.results) != 1:
         return False
-    if len(body) - 1 > MOST_INSTRUCTIONS or any(o.name not in CHEAP for o in body):
+    if len(op.regions[0].blocks[0].operations) - 1 > MOST_INSTRUCTIONS or any(o.name not in CHEAP for o in body_of(op)):
         return False
     loops, result = loops_of(op), op.results[0].type
     if any(loops.reduced) or isinstance(result.element_type, ir.ComplexType):

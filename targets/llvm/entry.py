@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -94,7 +95,7 @@ def take_entry(module: ir.Module) -> EntryContract:
         del main.attributes[CONTRACT]
         main.attributes["sym_name"] = ir.StringAttr.get(PACKED_MAIN, module.context)
         return entry
-    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    rows = _rows(main)
     with module.context:
         kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
@@ -107,8 +108,8 @@ def entry_of(main: Any) -> EntryContract:
     Raises:
         CompileError: it is not of the contract's form.
     """
-    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
-    roles = argument_roles(main)
+    rows = _rows(main)
+    roles = _roles(rows)
     if roles != sorted(roles, key=lambda r: ROLES.index(r) if r in ROLES else -1) or roles.count("arena") != 1:
         raise CompileError(
             f"main must take parameters, constants, results and an arena, each marked {ROLE}; it takes {roles}"
@@ -122,7 +123,10 @@ def entry_of(main: Any) -> EntryContract:
 
 def argument_roles(main: Any) -> list[Any]:
     """Return the role of each argument of `main`, "" where there is none."""
-    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    return _roles(_rows(main))
+
+
+def _roles(rows: Sequence[dict[str, ir.Attribute]]) -> list[Any]:
     return [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
 
 
@@ -166,9 +170,10 @@ def _find(module: ir.Module, name: str) -> Any:
     return next((op.operation for op in module.body.operations if symbol_of(op) == name), None)
 
 
-def _argument_attributes(main: Any) -> list[Any]:
+def _rows(main: Any) -> list[dict[str, ir.Attribute]]:
+    """Return the attributes of each argument of `main`."""
     name = CONTRACT if CONTRACT in main.attributes else "arg_attrs"
-    return list(main.attributes[name]) if name in main.attributes else []
+    return [{a.name: a.attr for a in row} for row in main.attributes[name]] if name in main.attributes else []
 
 
 def _constant(attribute: ir.Attribute) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
-from stablexla.lowering.support.operations import operations_named, walk
+from stablexla.lowering.support.operations import operations_named
 from stablexla.targets.llvm.entry import PACKED_MAIN
 from stablexla.targets.llvm.llvm_c import object_file
 from stablexla.targets.llvm.options import CpuOptions
@@ -33,6 +33,8 @@ MOST_OF_SMALL = Gate("split-module.most-of-small", 1500, eager=10)
 MOST_OF_BLOCK = Gate("split-module.most-of-block", 1000, eager=10)
 # Attributes by which an operation references a symbol.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
+# Operations on buffers that have others in them.
+_NESTS = ("scf.for", "scf.if", "scf.parallel", "scf.while")
 _OURS = frozenset(["main", PACKED_MAIN])
 
 
@@ -71,10 +73,10 @@ class Symbol:
         """Read a function, on buffers or in LLVM's dialect, or a global."""
         users = ((user, _REFERENCES[user.name]) for user in operations_named(op, *_REFERENCES))
         names = {ir.FlatSymbolRefAttr(user.attributes[name]).value for user, name in users if name in user.attributes}
-        if op.name == "llvm.func":  # a walk takes 1 us for each operation
-            weight = 1 + sum(len(block.operations) for block in op.regions[0].blocks)
-        else:
-            weight = len(walk(op))
+        weight = 1
+        if len(op.regions):  # a walk takes 1 us for each operation
+            nests = [op] if op.name == "llvm.func" else operations_named(op, "func.func", *_NESTS)
+            weight += sum(len(block.operations) for nest in nests for region in nest.regions for block in region.blocks)
         return Symbol(op, symbol_of(op), weight, names, op.name in ("llvm.func", "func.func"))
 
     @property

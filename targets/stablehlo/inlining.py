@@ -87,6 +87,10 @@ def call_decomposition(op: Any) -> None:
     erase(op)
 
 
+# Operations other than calls that name functions.
+_USERS = ("stablehlo.composite", "stablehlo.custom_call")
+
+
 @module_pass(
     "stablexla-inline-calls",
     "replaces every call by the body of its function and drops the functions that nobody calls",
@@ -100,13 +104,17 @@ def inline_calls(module: hlo_ir.Module) -> None:
     Raises:
         UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
     """
-    for op in operations_of(module, "stablehlo.async_start"):
+    users = operations_of(module, "stablehlo.async_start", *_USERS)
+    starts = [op for op in users if op.name == "stablehlo.async_start"]
+    for op in starts:
         _run_at_start(op)
     functions = functions_of(module)
     callees_first = bound_calls(module)
-    called = {"main"} | {callee_of(op) for op in operations_of(module, "stablehlo.composite")}
-    for op in operations_of(module, "stablehlo.custom_call"):
-        if "called_computations" in op.attributes:
+    called = {"main"}
+    for op in operations_of(module, *_USERS) if starts else users:
+        if op.name == "stablehlo.composite":
+            called.add(callee_of(op))
+        elif "called_computations" in op.attributes:
             called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
     unused = [n for n, f in functions.items() if n not in called and ("main" in functions or _is_private(f))]
     # Callers come first: what they clone is not inlined yet, so that each operation is cloned once.
@@ -282,12 +290,12 @@ def all_operations(root: Any) -> list[Any]:
     return found
 
 
-def operations_of(root: Any, name: str) -> list[Any]:
-    """Return all operations of that name nested in a module or an operation."""
+def operations_of(root: Any, *names: str) -> list[Any]:
+    """Return all operations of some names nested in a module or an operation."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
-        if op.name == name:
+        if op.name in names:
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
 

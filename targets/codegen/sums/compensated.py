@@ -16,7 +16,7 @@ from mlir.dialects import arith, scf
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_of, operations_named, walk
+from stablexla.lowering.support.operations import constant_of, operations_named
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
 BLOCK = Gate("sums.block", 128, eager=2)
@@ -34,11 +34,17 @@ def compensate_sums(function: ir.Operation) -> None:
     """Rewrite the function's long running sums into compensated blocks; emitters are free to choose the order."""
     loops = operations_named(function, "scf.for")
     if any(len(loop.results) or MAX_TRIP_COUNT in loop.attributes for loop in loops):
-        compensate_loops([op for op in walk(function) if op.name == "scf.for"])  # in program order
+        compensate_loops(sorted(loops, key=_depth))
+
+
+def _depth(op: ir.Operation) -> int:
+    """Count the operations around an operation."""
+    parent = op.parent
+    return 0 if parent is None else 1 + _depth(parent.operation)
 
 
 def compensate_loops(loops: Sequence[ir.Operation]) -> None:
-    """Rewrite the long running sums of some loops, in program order."""
+    """Rewrite the long running sums of some loops, given in program order or by their depth, outer ones first."""
     _Blocking().run(loops)
 
 
@@ -57,7 +63,7 @@ class _Blocking:
         self._sums: dict[ir.Operation, dict[int, _Sum]] = {}
 
     def run(self, loops: Sequence[ir.Operation]) -> None:
-        """Rewrite loops, given in program order."""
+        """Rewrite loops, the last first: those inside of a loop, and those that go on with its sums, come before it."""
         for loop in reversed(loops):
             inits = list(loop.operands)[_BOUNDS:]
             found = {n: self._additions(loop, n) for n, init in enumerate(inits) if _is_wide_float(init.type)}
