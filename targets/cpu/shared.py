@@ -78,7 +78,7 @@ class SharedFunctions:
     """
 
     def __init__(self, home: Home, target: CpuTarget, *, all_of_library: bool = False) -> None:
-        self._home, self._target, self._all_of_library = home, target, all_of_library
+        self._home, self._target, self.all_of_library = home, target, all_of_library
         self._open: dict[ir.Value, ir.Value] = {}
 
     def call(self, spec: SharedFunction, buffers: Sequence[Value], numbers: Sequence[Index]) -> None:
@@ -88,7 +88,7 @@ class SharedFunctions:
             TypeError: a field of `spec` is no value.
         """
         elements = tuple(b.element for b in buffers)
-        of_library, symbols = spec.of_library or self._all_of_library, self._home.shared_symbols
+        of_library, symbols = spec.of_library or self.all_of_library, self._home.shared_symbols
         key = (spec, elements, self._target, of_library)
         if key not in symbols:
             check_value(spec, type(spec).__name__)

@@ -15,10 +15,12 @@ from typing import Literal
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.match.convolution import DilationPhase, WindowDimension
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, SumState
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
+from stablexla.targets.cpu.convolution.called_item import ItemBuffers, ItemNumbers, call_item
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.item import StagedItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
@@ -41,6 +43,8 @@ CHUNK = Gate("convolution.chunk", 96, eager=1)
 OF_TILES = 3
 # Rows of so many pixels may have one more of padding.
 FLAT_SHARE = 3
+# What takes the place of the last dimension but one where there is none.
+ONE_ROW = WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), stride=1, tap_stride=1, tap_step=1)
 
 
 class ImplicitGemmItem(StagedItem):
@@ -113,8 +117,21 @@ class ImplicitGemmItem(StagedItem):
         same = self.scene.contraction.sum_type == self.scene.compute and not c.contraction.epilogue
         return even and enough and same and self.scene.vectors and self.weights.outputs % self.weights.width == 0
 
+    @property
+    def _is_called(self) -> bool:
+        """Whether all before the epilogue is a function of the library: with two dimensions at most, of one phase."""
+        dims = [d for d in (self.sizes.height, self.width) if d is not None]
+        plain = not self.sizes.planes and all(len(d.phases) == 1 for d in dims) and not self.plan.own_weights
+        return plain and not self.sizes.units.product.is_tiles and self.shared.all_of_library
+
     def write(self, coordinates: Sequence[Value]) -> None:
         place = self.cut.place(coordinates)
+        if self._is_called:
+            self._call(place)
+            if not self.plan.staged:
+                self.cut.panels(place, lambda panel, columns: self._sum_panel(place, cg.index(0), panel, columns))
+            self.write_stage(place)
+            return
         if self.weights.parts > 1:
             zero = cg.constant(0, cg.vector_of(self.lanes, self.scene.compute))
             with cg.loop(0, self.pixels * self.phases * self.plan.columns, self.lanes) as at:
@@ -127,6 +144,64 @@ class ImplicitGemmItem(StagedItem):
                 self.cut.images(place, lambda one: self._pack(one, part.iv))
             self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
         self.write_stage(place)
+
+    def _call(self, place: ItemCoordinates) -> None:
+        """Call the function that packs lhs and, if sums are staged, sums all panels."""
+        c, w, lhs, weights = self.convolved, self.width, self.lhs, self.weights
+        down, across = place.height or Taps.of(ONE_ROW, 0, 0), Taps.of(w, 0, 0)
+        (image_step, row_step, place_step), steps = self._strides()
+        (step_down, step_across), (weights_down, weights_across) = [0, *steps][-2:], [0, *weights.steps][-2:]
+        nest = [(across.count, step_across, w.tap_step * weights_across)]
+        run, first = cg.index(weights.slots), weights.at(place.group, place.column // weights.width, 0)
+        if self._in_runs():
+            run, nest = across.count * run, [(cg.minimum(across.count, 1), 0, 0)]
+        d, packing = down.spatial, LhsPacking(self.sizes, self.factor, lhs, self.plan.features, c.inputs.a)
+        numbers = ItemNumbers(
+            images=self.plan.images,
+            rows=place.rows,
+            places=place.rounds,
+            tail=self.plan.tile.rows,
+            image_step=image_step,
+            row_step=row_step,
+            place_step=place_step,
+            taps_down=down.count,
+            taps_across=nest[0][0],
+            down=step_down,
+            weights_down=d.tap_step * weights_down,
+            across=nest[0][1],
+            weights_across=nest[0][2],
+            run=run,
+            at=place.batch * c.batch.a + place.group * c.group.a,
+            image=c.batch.a,
+            part=self.plan.features * c.inputs.a,
+            top=down.start,
+            left=place.round * w.stride + w.first,
+            down_stride=d.stride,
+            down_reach=cg.maximum(down.count - 1, 0) * d.tap_stride,
+            down_step=d.step,
+            down_size=d.size,
+            down_memory=d.a,
+            across_step=w.step,
+            across_size=w.size,
+            across_memory=w.a,
+            packed_row=lhs.row,
+            packed_image=lhs.image,
+            features=self.plan.features,
+            slots=lhs.element,
+            along=c.inputs.a,
+            parts=weights.parts,
+            panels=(cg.minimum(cg.index(weights.outputs) - place.column, self.plan.columns) + (weights.width - 1))
+            // weights.width,
+            weights=first + down.first * weights_down + across.first * weights_across,
+            weights_panel=weights.at(0, 1, 0),
+            weights_part=weights.at(0, 0, 1),
+            stage_row=self.plan.columns,
+            ahead=(1 if self.plan.columns == weights.width else weights.parts) * weights.block,
+        )
+        kernel = self._kernel(more=weights.parts > 1) if self.plan.staged else None
+        stage = self.stage if self.plan.staged else lhs.buffer
+        buffers = ItemBuffers(self.factor.buffer, lhs.buffer, self.packed, stage, self.tables)
+        call_item(self.shared, kernel, self.factor.conversion, "" if self.in_place else packing.kind, buffers, numbers)
 
     # Addresses.
 

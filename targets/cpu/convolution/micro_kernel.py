@@ -52,7 +52,7 @@ class OffsetTables:
 
 
 def fill_pixel_offsets(
-    shared: SharedFunctions, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: int
+    shared: SharedFunctions, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: Index
 ) -> None:
     """Fill the table of pixels from three loops (images, rows, places in a row), and append `more` zeros."""
 

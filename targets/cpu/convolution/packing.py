@@ -103,39 +103,46 @@ class LhsRows:
     before: Index
     elements: Index
     after: Index
-    step: int
-    features: int
-    width: int
-    along: int
+    step: Index
+    features: Index
+    width: Index
+    along: Index
     lines: bool = False
 
-    @property
-    def kind(self) -> str:
-        """Return how they are loaded: contiguous runs, in-register transposes, or single elements, perhaps padded."""
-        kind = "runs" if self.along == 1 or self.features == 1 else "squares" if self.step == 1 else "elements"
-        return kind if self.width == self.features else f"padded_{kind}"
+
+def kind_of_rows(step: int, features: int, width: int, along: int) -> str:
+    """Return how the elements of `LhsRows` are loaded.
+
+    In contiguous runs, which make a row one run where there is nothing between them; by in-register transposes; or one
+    by one. Perhaps they are padded.
+    """
+    kind = "runs" if along == 1 or features == 1 else "squares" if step == 1 else "elements"
+    if width != features:
+        return f"padded_{kind}"
+    return "whole_rows" if kind == "runs" and step == features else kind
 
 
-def inside_range(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
+def inside_range(start: Index, count: Index, step: Index, size: Index) -> tuple[Value, Value]:
     """Emit the range of `count` positions, `step` apart from `start` on, that lie in [0, size), end exclusive."""
-    first = cg.minimum((cg.maximum(cg.index(0) - start, 0) + (step - 1)) // step, count)
-    end = cg.minimum((cg.maximum(cg.index(size) - start, 0) + (step - 1)) // step, count)
+    more = cg.index(step) - 1
+    first = cg.minimum((cg.maximum(cg.index(0) - start, 0) + more) // step, count)
+    end = cg.minimum((cg.maximum(cg.index(size) - start, 0) + more) // step, count)
     return first, cg.maximum(first, end)
 
 
-def pack_rows(functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
+def pack_rows(
+    functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index, *, kind: str
+) -> None:
     """Pack rows contiguously to `to` of the buffer, with zero padding for those outside of lhs."""
     features: Index = rows.features
     if rows.lines:
-        kind = "squares" if rows.along == 1 else "runs" if rows.step == 1 else "elements"
         given = [rows.at, rows.stride, rows.count, *rows.inside, rows.before, rows.elements, rows.after]
         spec = _CopyLines(kind, factor.conversion)
         functions.call(spec, [factor.buffer, buffer], [*given, rows.step, features, rows.along, to])
         return
-    elements, step, kind = rows.elements, rows.step, rows.kind
-    if kind == "runs" and step == features:  # without padding
-        # Contiguous elements are one run.
-        elements, step, features = 1, 0, cg.index(elements) * features
+    elements, step = rows.elements, rows.step
+    if kind == "whole_rows":
+        kind, elements, step, features = "runs", 1, 0, cg.index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
     numbers += [cg.index(n) * rows.width for n in (rows.before, rows.after)]
     numbers += [cg.index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
@@ -299,13 +306,21 @@ class LhsPacking:
     features: int
     along: int
 
+    @property
+    def kind(self) -> str:
+        """How rows are loaded, as `kind_of_rows` says; the kind of `_CopyLines` where they are lines of elements."""
+        step = self.sizes.width.step * self.sizes.width.a
+        if self.packed.lines:
+            return "squares" if self.along == 1 else "runs" if step == 1 else "elements"
+        return kind_of_rows(step, self.features, self.packed.element, self.along)
+
     def pack(self, shared: SharedFunctions, place: ItemCoordinates, at: Value, plane: Index = 0) -> None:
         """Pack the receptive field of `place`, from address `at` in lhs on, as the plane of that number."""
 
         def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
             if number == len(place.planes):
                 rows, to = self._rows(place, at, there), to * self.packed.plane + place.image * self.packed.image
-                pack_rows(shared, self.factor, rows, self.packed.buffer, to)
+                pack_rows(shared, self.factor, rows, self.packed.buffer, to, kind=self.kind)
                 return
             taps = place.planes[number][1]
             d = taps.spatial
