@@ -91,29 +91,28 @@ class Dataflow:
         self.first_slots = [0, *accumulate(len(node.slots) for node in self.nodes)]
 
     def _add(self, op: Any) -> None:
-        if op.name == CONSTANT and not _is_splat(op):
+        name, results = op.name, list(op.results)  # each is a call of C++, and so are hashes of values
+        if name == CONSTANT and not _is_splat(op):
             return  # weights, perhaps: an operand of the part that reads it
         read = [*op.operands, *captured(op)] if len(op.regions) else list(op.operands)
         structures = [self.made_again.get(value) for value in read]
         kept = [value for value, known in zip(read, structures, strict=True) if known is None]
-        made = (value for value, known in zip(read, structures, strict=True) if known is not None)
-        numbers = {number: None for value in made for number in self.numbers[value]}
-        again = (len(numbers), *structures)
-        key = self._structures.key(op, read, again)
-        if self._is_made_again(op, kept):
-            self.made_again[op.results[0]] = key
-            self.numbers[op.results[0]] = numbers | dict.fromkeys(kept)
+        numbers: dict[Any, None] = {}
+        if len(kept) < len(read):
+            made = (value for value, known in zip(read, structures, strict=True) if known is not None)
+            numbers = {number: None for value in made for number in self.numbers[value]}
+        key = self._structures.key(op, read, (len(numbers), *structures))
+        cheap = name in MADE_AGAIN or (name in ELEMENTWISE and not results[0].type.rank)
+        if cheap and not any(value in self._makers or value.type.rank for value in kept):
+            self.made_again[results[0]] = key
+            self.numbers[results[0]] = numbers | dict.fromkeys(kept)
             return
         kept += numbers
         number = len(self.nodes)
         slots = [self._makers.get(value, OUTSIDE) for value in kept]
-        self.nodes.append(Node(op, key, kept, len(numbers), slots, [set() for _ in op.results]))
-        for position, result in enumerate(op.results):
+        self.nodes.append(Node(op, key, kept, len(numbers), slots, [set() for _ in results]))
+        for position, result in enumerate(results):
             self._makers[result] = number, position
-
-    def _is_made_again(self, op: Any, kept: Sequence[Any]) -> bool:
-        cheap = op.name in MADE_AGAIN or (op.name in ELEMENTWISE and not op.results[0].type.rank)
-        return cheap and not any(value in self._makers or value.type.rank for value in kept)
 
     def _note_readers(self) -> None:
         for number, node in enumerate(self.nodes):
@@ -151,10 +150,8 @@ class Structures:
         if _has_effects(op):
             return self._number(object())
         inner: dict[Any, int] = {}
-        for value in read:
-            inner.setdefault(value, len(inner))
-        types = tuple(value.type for value in read)
-        places = tuple(inner[value] for value in read)  # x * x is not x * y
+        places = tuple([inner.setdefault(value, len(inner)) for value in read])  # x * x is not x * y
+        types = tuple([value.type for value in read])
         regions = tuple(self._region(region, dict(inner)) for region in op.regions) if len(op.regions) else ()
         return self._number((*self._own(op), types, places, again, regions))
 
@@ -163,11 +160,11 @@ class Structures:
 
     def _own(self, op: Any) -> tuple[Any, ...]:
         """Return an operation's name, attributes and result types; of the function that it names, the structure."""
-        if op.name == CONSTANT:
-            return op.name, _constant(op)
-        attributes = op.attributes
-        known = tuple((name, self._named(attributes[name])) for name in attributes) if len(attributes) else ()
-        return op.name, known, tuple(r.type for r in op.results)
+        name = op.name
+        if name == CONSTANT:
+            return name, _constant(op)
+        known = tuple([(each, self._named(attribute)) for each, attribute in op.attributes.items()])
+        return name, known, tuple([result.type for result in op.results])
 
     def _named(self, attribute: Any) -> Any:
         if not isinstance(attribute, hlo_ir.FlatSymbolRefAttr) or attribute.value not in self._functions:
