@@ -9,8 +9,9 @@ from typing import Any
 
 from stablexla.dialects.errors import CompileError
 
-nests: ContextVar[bool] = ContextVar("stablexla_nests", default=False)
-"""Whether only this package's passes run: the module is valid then, and no value of a region has uses outside."""
+only_ours: ContextVar[bool] = ContextVar("stablexla_only_ours", default=False)
+"""Whether no pass, rule or emitter but this package's takes part. Modules are valid then: no value of a region has uses
+outside, for which `erase` does not look."""
 
 
 def erase(op: Any) -> None:
@@ -20,7 +21,7 @@ def erase(op: Any) -> None:
         CompileError: an operation elsewhere uses a value of it, or one that is made inside it; it stays.
     """
     op = op.operation
-    for value in op.results if nests.get() else _seen_outside(op):
+    for value in op.results if only_ours.get() else _seen_outside(op):
         for use in value.uses:
             if not _is_inside(use.owner.operation, op):
                 user, place = use.owner.operation.name, str(op.location)

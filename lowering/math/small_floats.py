@@ -30,7 +30,7 @@ class ToBf16(Enum):
     INSTRUCTION = "instruction"  # `arith.truncf` stays
 
 
-_WIDE = (ir.F32Type, ir.F64Type, ir.IntegerType, ir.IndexType)
+_NOT_SMALL = (ir.F32Type, ir.F64Type, ir.IntegerType, ir.IndexType)
 NO_BF16 = "stablexla.no_bf16"
 """Attribute of a module for this machine in which the pass found no bf16, so that later passes need not search."""
 
@@ -304,7 +304,7 @@ _REWRITES: dict[str, Callable[[ir.Value, ir.Type, ToBf16], ir.Value]] = {
 
 def _is_expanded(operation: ir.Operation, way: ToBf16) -> bool:
     types = [_element(v.type) for v in (operation.operands[0], operation.results[0])]
-    if all(isinstance(type_, _WIDE) for type_ in types):  # of most
+    if all(isinstance(type_, _NOT_SMALL) for type_ in types):  # of most
         return False
     source, target = map(str, types)
     if way is ToBf16.INSTRUCTION and (source, target) == ("f32", "bf16"):

@@ -26,7 +26,7 @@ from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
 from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
-from stablexla.targets.llvm.llvm_c import run_passes, verify
+from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import MOST_OF_SMALL, ModulePart, Symbol, declare
 from stablexla.targets.llvm.to_llvm import ANNOTATIONS, CONVERSIONS, EXPANSIONS
@@ -172,8 +172,7 @@ class EarlyCode:
     def _begin(self, module: ir.Module) -> int:
         """Begin to make the code of a library function; return the job's number."""
         threads = self._threads or self._start(module.context)
-        made = run_pipeline(module, _BEFORE, watcher=_Unverified(), is_trusted=True)
-        return threads.add(partial(self._compiled, made, is_of_small=True))
+        return threads.add(partial(self._compiled, run_pipeline(module, _BEFORE, is_trusted=True), is_of_small=True))
 
     def link_kept(self, module: ir.Operation, kernels: Sequence[Kernel], target: CpuTarget) -> set[Kernel]:
         """Declare the functions of the kernels whose code is kept, and return these kernels; the others get digests.
@@ -323,11 +322,10 @@ class EarlyCode:
                 declare(symbol.op).attributes[ELSEWHERE] = ir.UnitAttr.get()
             erase(symbol.op)
         self.symbols |= names
-        return run_pipeline(part, _BEFORE, watcher=_Unverified(), is_trusted=True)
+        return run_pipeline(part, _BEFORE, is_trusted=True)
 
     def _compiled(self, part: ir.Module, *, is_of_small: bool = False) -> bytes:
         """Compile a part; passes and LLVM release the GIL."""
-        verify(part)
         manager = self._managers.get()
         try:
             run_passes(manager, part)
@@ -338,7 +336,7 @@ class EarlyCode:
 
 
 class _Unverified(Watcher):
-    """Verifies nothing outside of tests: the part is verified before it becomes LLVM's dialect, and LLVM checks it."""
+    """Verifies nothing outside of tests: the part was verified before it became LLVM's dialect, and LLVM checks it."""
 
     def __init__(self) -> None:
         self.verify_each = None if driver.VERIFIES_ALL else False

@@ -27,7 +27,7 @@ PACKED_MAIN = PACKED + "main"
 ROLES = ("parameter", "constant", "result", "arena")
 CONTRACT = PREFIX + "contract"
 """Attribute of a `main` that takes all its buffers as one array: those of each; see `targets/llvm/call_list.py`."""
-_OF_ARGUMENTS = frozenset(["arg_attrs", "res_attrs"])
+_OF_MAIN = frozenset(["arg_attrs", "res_attrs", "sym_visibility"])
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,10 @@ def pack_entry(module: ir.Module, name: str = "main") -> str:
                 argument.replace_all_uses_with(_made("llvm.load", argument.type, _made("llvm.load", pointer, at)))
         for _ in given:
             block.erase_argument(0)
-        for attribute in _OF_ARGUMENTS.intersection(function.attributes):
+        for attribute in _OF_MAIN.intersection(function.attributes):
             del function.attributes[attribute]
         function.attributes["function_type"] = ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr)>"))
+        function.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
         function.attributes["sym_name"] = ir.StringAttr.get(entry)
     return entry
 

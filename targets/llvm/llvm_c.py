@@ -10,7 +10,7 @@ import ctypes
 import functools
 import platform
 import threading
-from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int8, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int8, c_size_t, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -76,7 +76,6 @@ class _LogicalResult(ctypes.Structure):
 _Handler = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 Signatures: TypeAlias = dict[str, tuple[Any, list[Any]]]
 _OF_MLIR: Signatures = {
-    "mlirOperationVerify": (c_bool, [_Handle]),
     "mlirPassManagerRunOnOp": (_LogicalResult, [_Handle, _Handle]),
     "mlirTranslateModuleToLLVMIR": (c_void_p, [_Handle, c_void_p]),
     "LLVMWriteBitcodeToMemoryBuffer": (c_void_p, [c_void_p]),
@@ -220,16 +219,6 @@ def run_passes(manager: passmanager.PassManager, module: ir.Module) -> None:
         raise LlvmError("the passes to LLVM's dialect failed")
 
 
-def verify(module: ir.Module) -> None:
-    """Verify a module as the bindings do, which hold the GIL.
-
-    Raises:
-        LlvmError: it breaks a rule of its dialects.
-    """
-    if not _library().mlirOperationVerify(_handle(module.operation)):
-        raise LlvmError("a part of the program does not verify")
-
-
 def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False, cpu: str = "") -> bytes:
     """Compile a module to an object file for this machine.
 
@@ -362,4 +351,4 @@ def _bitcode(module: ir.Module) -> bytes | None:
         mlir.LLVMContextDispose(context)
 
 
-__all__ = ["CLEAN_UP", "CODE_GENERATION", "HostProcessor", "LlvmError", "host", "object_file", "run_passes", "verify"]
+__all__ = ["CLEAN_UP", "CODE_GENERATION", "HostProcessor", "LlvmError", "host", "object_file", "run_passes"]

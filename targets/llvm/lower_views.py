@@ -10,6 +10,7 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import pass_manager
+from stablexla.dialects.erasing import only_ours
 from stablexla.lowering.support.operations import operations_named
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -30,8 +31,10 @@ LOWERED = (
     *(f"vector.{name}" for name in _VECTORS.split()),
     *(f"x86vector.{name}" for name in _X86.split()),
 )
-"""Operations that the passes lower, beside broadcasts to vectors of several dimensions."""
-_BROADCAST = "vector.broadcast"
+"""Operations that the passes lower."""
+_OF_SHAPES = "bitcast broadcast deinterleave fma from_elements gather interleave to_elements"
+LOWERED_OF_SHAPES = tuple(f"vector.{name}" for name in _OF_SHAPES.split())
+"""Those that they lower on vectors of several dimensions or none, and broadcasts of vectors; emitters make none."""
 _PASSES = (
     "builtin.module("
     "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf),"
@@ -45,9 +48,14 @@ _PASSES = (
 )
 def lower_views(module: ir.Module) -> None:
     """Run MLIR's passes on a module that holds any of these; structured control flow becomes branches with them."""
-    if any(map(_is_lowered, operations_named(module.operation, *LOWERED, _BROADCAST))):
+    shaped = () if only_ours.get() else LOWERED_OF_SHAPES
+    if any(map(_is_lowered, operations_named(module.operation, *LOWERED, *shaped))):
         pass_manager("upstream", _PASSES, verify_each=False).run(module.operation)
 
 
 def _is_lowered(op: ir.Operation) -> bool:
-    return op.name != _BROADCAST or len(ir.VectorType(op.results[0].type).shape) > 1
+    if op.name not in LOWERED_OF_SHAPES:
+        return True
+    types = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, ir.VectorType)]
+    is_of_vector = op.name == "vector.broadcast" and len(types) > 1
+    return is_of_vector or any(len(type_.shape) != 1 for type_ in types)

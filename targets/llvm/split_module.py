@@ -34,7 +34,11 @@ MOST_OF_BLOCK = Gate("split-module.most-of-block", 1000, eager=10)
 # Attributes by which an operation references a symbol.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
 # Operations on buffers that have others in them.
-_NESTS = ("scf.for", "scf.if", "scf.parallel", "scf.while")
+_NESTS = (
+    "affine.for",
+    "affine.if",
+    *(f"scf.{name}" for name in ["execute_region", "for", "forall", "if", "index_switch", "parallel", "while"]),
+)
 _OURS = frozenset(["main", PACKED_MAIN])
 
 

@@ -22,7 +22,7 @@ from stablexla.dialects import composites
 from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.copying import copy_of_module
-from stablexla.dialects.erasing import nests
+from stablexla.dialects.erasing import only_ours
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.held_arrays import copy_in, holding, with_elements
 from stablexla.dialects.rules import active, active_rules, verified
@@ -124,13 +124,13 @@ def run_pipeline(
     with active(pipeline.rules):
         holds = is_trusted if holds is None else holds
         is_trusted = is_trusted and not (VERIFIES_ALL or pipeline.rules or USERS_EMITTERS or composites.REGISTERED)
-        token = nests.set(is_trusted)
+        token = only_ours.set(is_trusted)
         try:
             with holding(holds):
                 module = module if holds else with_elements(module)
                 return _run_steps(module, pipeline, watcher or Watcher(), again, is_trusted)
         finally:
-            nests.reset(token)
+            only_ours.reset(token)
 
 
 class _Held:

@@ -88,7 +88,7 @@ def call_decomposition(op: Any) -> None:
 
 
 # Operations other than calls that name functions.
-_USERS = ("stablehlo.composite", "stablehlo.custom_call")
+_NAMERS = ("stablehlo.composite", "stablehlo.custom_call")
 
 
 @module_pass(
@@ -104,14 +104,14 @@ def inline_calls(module: hlo_ir.Module) -> None:
     Raises:
         UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
     """
-    users = operations_of(module, "stablehlo.async_start", *_USERS)
+    users = operations_of(module, "stablehlo.async_start", *_NAMERS)
     starts = [op for op in users if op.name == "stablehlo.async_start"]
     for op in starts:
         _run_at_start(op)
     functions = functions_of(module)
     callees_first = bound_calls(module)
     called = {"main"}
-    for op in operations_of(module, *_USERS) if starts else users:
+    for op in operations_of(module, *_NAMERS) if starts else users:
         if op.name == "stablehlo.composite":
             called.add(callee_of(op))
         elif "called_computations" in op.attributes:

@@ -39,7 +39,7 @@ class ItemNumbers:
         tail: zeros behind the last pixel in their table.
         image_step, row_step, place_step: distances of pixels in lhs as the micro-kernel reads it.
         taps_down, taps_across: extents of the window's table.
-        down, weights_down, across, weights_across: distances of its entries in that lhs and in a panel of weights.
+        lhs_down, weights_down, lhs_across, weights_across: distances of its entries in that lhs and in a panel.
         run: contiguous elements for each entry.
         at: offset of the item's first image and features in memory.
         image, part: distances there of images, and of the parts of the input features.
@@ -65,9 +65,9 @@ class ItemNumbers:
     place_step: Index
     taps_down: Index
     taps_across: Index
-    down: Index
+    lhs_down: Index
     weights_down: Index
-    across: Index
+    lhs_across: Index
     weights_across: Index
     run: Index
     at: Index
@@ -137,7 +137,7 @@ class _Item(SharedFunction):
 
     @property
     def name(self) -> str:
-        what = "stablexla_begin" if self.kernel is None else self.kernel.name
+        what = "stablexla_begin_item" if self.kernel is None else self.kernel.name
         return f"{what}_of_{self.kind or 'images_in_place'}_{self.conversion.name}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
@@ -145,7 +145,12 @@ class _Item(SharedFunction):
         of, n = ItemBuffers(lhs, packed, weights, stage, OffsetTables(*tables)), ItemNumbers(*numbers)
         extents, strides = [n.images, n.rows, n.places], [n.image_step, n.row_step, n.place_step]
         fill_pixel_offsets(functions, of.tables.pixels, extents, strides, n.tail)
-        sides: list[tuple[Index, Index]] = [(0, 0), (n.down, n.weights_down), (n.across, n.weights_across), (0, 0)]
+        sides: list[tuple[Index, Index]] = [
+            (0, 0),
+            (n.lhs_down, n.weights_down),
+            (n.lhs_across, n.weights_across),
+            (0, 0),
+        ]
         fill_tap_offsets(functions, of.tables.taps, 0, [1, n.taps_down, n.taps_across], sides)
         pixels = cg.index(n.images) * n.rows * n.places
         if self.kernel is not None and self.kernel.more:

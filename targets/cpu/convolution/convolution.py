@@ -88,6 +88,7 @@ class _Windows:
         )
         if not plan.channels and reads_weights_in_place(c, sizes.units, self.weights):
             self.weights = replace(self.weights, in_place=True)
+            self.plan = replace(plan, own_weights=False)  # none packs them: it would into the caller's array
 
     def emit(self) -> Emitted:
         """Emit both functions."""

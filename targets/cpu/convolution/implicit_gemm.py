@@ -1,7 +1,7 @@
 """Work item of a convolution vectorized over output features (implicit GEMM): packing, tile calls, result stores.
 
-An item's outputs are flattened to a sequence of pixels, across rows and images. Only the code here is emitted for each
-convolution; packing and sums are functions shared by the module.
+An item's outputs are flattened to a sequence of pixels, across rows and images. Packing and sums are functions that
+convolutions share, or one function of the library is all before the epilogue (`called_item`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ImplicitGemmItem(StagedItem):
     def write(self, coordinates: Sequence[Value]) -> None:
         place = self.cut.place(coordinates)
         if self._is_called:
-            self._call(place)
+            self._call_item(place)
             if not self.plan.staged:
                 self.cut.panels(place, lambda panel, columns: self._sum_panel(place, cg.index(0), panel, columns))
             self.write_stage(place)
@@ -145,7 +145,7 @@ class ImplicitGemmItem(StagedItem):
             self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
         self.write_stage(place)
 
-    def _call(self, place: ItemCoordinates) -> None:
+    def _call_item(self, place: ItemCoordinates) -> None:
         """Call the function that packs lhs and, if sums are staged, sums all panels."""
         c, w, lhs, weights = self.convolved, self.width, self.lhs, self.weights
         down, across = place.height or Taps.of(ONE_ROW, 0, 0), Taps.of(w, 0, 0)
@@ -166,9 +166,9 @@ class ImplicitGemmItem(StagedItem):
             place_step=place_step,
             taps_down=down.count,
             taps_across=nest[0][0],
-            down=step_down,
+            lhs_down=step_down,
             weights_down=d.tap_step * weights_down,
-            across=nest[0][1],
+            lhs_across=nest[0][1],
             weights_across=nest[0][2],
             run=run,
             at=place.batch * c.batch.a + place.group * c.group.a,

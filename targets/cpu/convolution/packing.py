@@ -124,9 +124,9 @@ def kind_of_rows(step: int, features: int, width: int, along: int) -> str:
 
 def inside_range(start: Index, count: Index, step: Index, size: Index) -> tuple[Value, Value]:
     """Emit the range of `count` positions, `step` apart from `start` on, that lie in [0, size), end exclusive."""
-    more = cg.index(step) - 1
-    first = cg.minimum((cg.maximum(cg.index(0) - start, 0) + more) // step, count)
-    end = cg.minimum((cg.maximum(cg.index(size) - start, 0) + more) // step, count)
+    less = cg.index(step) - 1
+    first = cg.minimum((cg.maximum(cg.index(0) - start, 0) + less) // step, count)
+    end = cg.minimum((cg.maximum(cg.index(size) - start, 0) + less) // step, count)
     return first, cg.maximum(first, end)
 
 

@@ -37,7 +37,7 @@ func.func @plain(%a: memref<64xf32>, %n: index) {
 
 // -----
 
-// Masks, parts of vectors and vectors of several dimensions; a broadcast of one dimension is MLIR's conversion's.
+// Masks, parts of vectors and vectors of several dimensions; broadcasts of numbers to one are left to MLIR's conversion.
 // CHECK-LABEL: func.func @vectors(
 // CHECK-NOT: vector.
 // CHECK: return
@@ -47,6 +47,32 @@ func.func @vectors(%a: memref<64xf32>, %x: f32, %n: index) {
   %wide = vector.broadcast %x : f32 to vector<2x4xf32>
   %row = vector.extract %wide[1] : vector<4xf32> from vector<2x4xf32>
   vector.maskedstore %a[%zero], %mask, %row : memref<64xf32>, vector<4xi1>, vector<4xf32>
+  return
+}
+
+// -----
+
+// CHECK-LABEL: func.func @of_a_vector(
+// CHECK-NOT: vector.broadcast
+// CHECK: return
+func.func @of_a_vector(%a: memref<64xf32>, %x: vector<1xf32>) {
+  %zero = arith.constant 0 : index
+  %wide = vector.broadcast %x : vector<1xf32> to vector<4xf32>
+  vector.store %wide, %a[%zero] : memref<64xf32>, vector<4xf32>
+  return
+}
+
+// -----
+
+// CHECK-LABEL: func.func @two_dimensions(
+// CHECK-NOT: vector.fma
+// CHECK: return
+func.func @two_dimensions(%a: memref<64xf32>) {
+  %zero = arith.constant 0 : index
+  %x = arith.constant dense<2.0> : vector<2x4xf32>
+  %y = vector.fma %x, %x, %x : vector<2x4xf32>
+  %row = vector.extract %y[1] : vector<4xf32> from vector<2x4xf32>
+  vector.store %row, %a[%zero] : memref<64xf32>, vector<4xf32>
   return
 }
 

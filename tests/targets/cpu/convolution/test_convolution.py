@@ -623,8 +623,8 @@ def test_convolutions_share_functions() -> None:
     text = sx.compile(b.build(y), options=sx.CompileOptions(vector_bits=256)).ir("buffers")
     shared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if "func.func private @stablexla_" in line]
     assert sorted(shared) == [
-        "stablexla_begin_of_images_in_place_f32_f32_f32_f32_f32_i32_i32",
-        "stablexla_begin_of_whole_rows_f32_f32_f32_f32_f32_i32_i32",
+        "stablexla_begin_item_of_images_in_place_f32_f32_f32_f32_f32_i32_i32",
+        "stablexla_begin_item_of_whole_rows_f32_f32_f32_f32_f32_i32_i32",
         "stablexla_copy_runs_f32_f32_f32",
         "stablexla_fill_pixels_i32",
         "stablexla_fill_taps_i32",
@@ -724,3 +724,35 @@ def test_weights_that_exceed_half_of_l2_are_prefetched(images: int, l2_bytes: in
     assert {"_ahead" in name for name in names} == {prefetches}
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
     np.testing.assert_array_equal(executable(x), np.einsum("nhwcij,ijco->nhwo", windows, w))
+
+
+@pytest.mark.parametrize("outputs", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("image", "window", "groups", "stride"),
+    [
+        ((4, 2, 4, 1), (1, 5), 1, 1),
+        ((4, 2, 6, 4), (1, 5), 4, 2),
+        ((16, 7, 2, 4), (2, 4), 4, 1),
+        ((2, 7, 2, 2), (2, 1), 2, 2),
+    ],
+)
+def test_weights_of_one_item(
+    image: tuple[int, ...], window: tuple[int, int], groups: int, stride: int, outputs: int
+) -> None:
+    """Items that share their weights with no other, of one panel and of several, read them where they lie."""
+    rng, inputs = np.random.default_rng(0), image[3] // groups
+    b = sx.XlaBuilder("test")
+    x, w = b.parameter(0, sx.f32[image]), b.parameter(1, sx.f32[(*window, inputs, groups * outputs)])
+    y = sx.conv_general_dilated(
+        x, w, (stride, stride), ((1, 1), (1, 1)), (1, 1), (1, 1), NHWC, feature_group_count=groups
+    )
+    arrays = [rng.integers(-4, 5, p.shape.dimensions).astype(np.float32) for p in (x, w)]
+    kept = [array.copy() for array in arrays]
+    made = sx.compile(b.build(y))(*arrays)
+    padded = np.pad(kept[0], ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window, (1, 2))[:, ::stride, ::stride]
+    of_groups = windows.reshape(*windows.shape[:3], groups, inputs, *window)
+    expected = np.einsum("nhwgcij,ijcgo->nhwgo", of_groups, kept[1].reshape(*window, inputs, groups, outputs))
+    np.testing.assert_array_equal(made, expected.reshape(made.shape))
+    for array, before in zip(arrays, kept, strict=True):
+        np.testing.assert_array_equal(array, before)
