@@ -1,4 +1,4 @@
-"""What a work item of implicit GEMM does before its epilogue, as one function of the library.
+"""A work item of implicit GEMM up to its epilogue, as one function of the library.
 
 It fills the offset tables, packs the image under the item's windows and, where sums go to a stage buffer, calls the
 micro-kernel for all panels of weights. Sizes, strides and places are arguments: convolutions of one element type and
@@ -22,10 +22,11 @@ from stablexla.targets.cpu.convolution.micro_kernel import (
 )
 from stablexla.targets.cpu.convolution.packing import (
     ConvolutionOperand,
-    LhsRows,
+    Span,
     UnitConversion,
-    inside_range,
+    elements_under,
     pack_rows,
+    rows_of,
 )
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
@@ -169,22 +170,10 @@ class _Item(SharedFunction):
 
     def _pack(self, functions: SharedFunctions, of: ItemBuffers, n: ItemNumbers, at: Value, to: Value) -> None:
         """Pack an image from its offset in memory on."""
-        windows = cg.maximum(cg.index(n.rows) - 1, 0) * n.down_stride
-        count = (windows + n.down_reach) // n.down_step + 1
-        first, end = inside_range(n.left, n.packed_row, n.across_step, n.across_size)
-        rows = LhsRows(
-            at=cg.index(n.top) * n.down_memory + at + (first * n.across_step + n.left) * n.across_memory,
-            stride=cg.index(n.down_step) * n.down_memory,
-            count=count,
-            inside=inside_range(n.top, count, n.down_step, n.down_size),
-            before=first,
-            elements=end - first,
-            after=cg.index(n.packed_row) - end,
-            step=cg.index(n.across_step) * n.across_memory,
-            features=n.features,
-            width=n.slots,
-            along=n.along,
-        )
+        count = elements_under(n.rows, n.down_stride, n.down_reach, n.down_step)
+        down = Span(n.top, count, n.down_step, n.down_size, n.down_memory)
+        across = Span(n.left, n.packed_row, n.across_step, n.across_size, n.across_memory)
+        rows = rows_of(at, down, across, (n.features, n.slots, n.along))
         pack_rows(functions, ConvolutionOperand(of.lhs, self.conversion), rows, of.packed, to, kind=self.kind)
 
     def _sum(

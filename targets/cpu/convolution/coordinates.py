@@ -8,8 +8,11 @@ from dataclasses import replace
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.convolution import WindowDimension
+from stablexla.targets.codegen.match.convolution import DilationPhase, WindowDimension
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
+
+# What takes the place of the last dimension but one where there is none.
+ONE_ROW = WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), stride=1, tap_stride=1, tap_step=1)
 
 
 def select_constant(values: Sequence[int], at: Index) -> Value:

@@ -15,13 +15,12 @@ from typing import Literal
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.convolution import DilationPhase, WindowDimension
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, SumState
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
 from stablexla.targets.cpu.convolution.called_item import ItemBuffers, ItemNumbers, call_item
-from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.coordinates import ONE_ROW, ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.item import StagedItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
     OffsetTables,
@@ -43,8 +42,6 @@ CHUNK = Gate("convolution.chunk", 96, eager=1)
 OF_TILES = 3
 # Rows of so many pixels may have one more of padding.
 FLAT_SHARE = 3
-# What takes the place of the last dimension but one where there is none.
-ONE_ROW = WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), stride=1, tap_stride=1, tap_step=1)
 
 
 class ImplicitGemmItem(StagedItem):

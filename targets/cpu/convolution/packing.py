@@ -8,6 +8,7 @@ end of a buffer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import mlir.ir as ir
 
@@ -17,7 +18,7 @@ from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import AsStored, ToPairs
-from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
+from stablexla.targets.cpu.convolution.coordinates import ONE_ROW, ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
@@ -108,6 +109,60 @@ class LhsRows:
     width: Index
     along: Index
     lines: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """What is packed along a dimension of lhs.
+
+    Attributes:
+        start: position of the first element, which may be padding.
+        count: elements that are packed.
+        step: their distance, in positions.
+        size, stride: of the dimension in memory.
+    """
+
+    start: Index
+    count: Index
+    step: Index
+    size: Index
+    stride: Index
+
+    @property
+    def inside(self) -> tuple[Value, Value]:
+        """The range of the elements that are no padding, end exclusive."""
+        return inside_range(self.start, self.count, self.step, self.size)
+
+
+def rows_of(
+    at: Value, down: Span, across: Span, element: tuple[Index, Index, Index], *, lines: bool = False
+) -> LhsRows:
+    """Emit the rows to pack of an image that begins at an address.
+
+    Args:
+        element: the features of an element in memory, values of a packed one, and the features' stride.
+    """
+    first, end = across.inside
+    features, width, along = element
+    return LhsRows(
+        at=cg.index(down.start) * down.stride + at + (first * across.step + across.start) * across.stride,
+        stride=cg.index(down.step) * down.stride,
+        count=down.count,
+        inside=down.inside,
+        before=first,
+        elements=end - first,
+        after=cg.index(across.count) - end,
+        step=cg.index(across.step) * across.stride,
+        features=features,
+        width=width,
+        along=along,
+        lines=lines,
+    )
+
+
+def elements_under(windows: Index, stride: Index, reach: Index, step: Index) -> Value:
+    """Emit how many elements, `step` apart, windows `stride` apart see, each from its first one to that at `reach`."""
+    return (cg.maximum(cg.index(windows) - 1, 0) * stride + reach) // step + 1
 
 
 def kind_of_rows(step: int, features: int, width: int, along: int) -> str:
@@ -332,29 +387,13 @@ class LhsPacking:
         planes(0, at, cg.index(plane), None)
 
     def _rows(self, place: ItemCoordinates, at: Value, there: Value | None) -> LhsRows:
-        d, w = place.height, self.sizes.width
-        start = place.round * w.stride + w.first
-        first, end = inside_range(start, self.packed.row, w.step, w.size)
-        count, low, high, stride = cg.index(1), cg.index(0), cg.index(1), 0
-        if d is not None:
-            spatial = d.spatial
-            rounds = cg.maximum(place.rows - 1, 0) * spatial.stride
-            count = (rounds + cg.maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
-            low, high = inside_range(d.start, count, spatial.step, spatial.size)
-            at, stride = at + d.start * spatial.a, spatial.step * spatial.a
-        if there is not None:
-            high = cg.select(there, high, low)
-        return LhsRows(
-            at=at + (start + first * w.step) * w.a,
-            stride=stride,
-            count=count,
-            inside=(low, high),
-            before=first,
-            elements=end - first,
-            after=cg.index(self.packed.row) - end,
-            step=w.step * w.a,
-            features=self.features,
-            width=self.packed.element,
-            along=self.along,
-            lines=self.packed.lines > 0,
-        )
+        taps, w = place.height or Taps.of(ONE_ROW, 0, 0), self.sizes.width
+        d, reach = taps.spatial, cg.maximum(taps.count - 1, 0) * taps.spatial.tap_stride
+        down = Span(taps.start, elements_under(place.rows, d.stride, reach, d.step), d.step, d.size, d.a)
+        across = Span(place.round * w.stride + w.first, self.packed.row, w.step, w.size, w.a)
+        element = self.features, self.packed.element, self.along
+        rows = rows_of(at, down, across, element, lines=self.packed.lines > 0)
+        if there is None:
+            return rows
+        low, high = rows.inside
+        return replace(rows, inside=(low, cg.select(there, cg.index(high), cg.index(low))))
