@@ -64,10 +64,15 @@ def value_type(element: ElementType) -> ir.Type:
         return ir.IntegerType.get_signless(1)
     if element.is_integer:
         return ir.IntegerType.get_signless(max(8, element.bits))
-    known = kept_with_contexts("value types")
-    found: ir.Type | None = known.get((element.mlir, ir.Context.current))
+    return parsed_type(element.mlir)
+
+
+def parsed_type(text: str) -> ir.Type:
+    """Return a type by its text, which is parsed once for a context."""
+    known = kept_with_contexts("types")
+    found: ir.Type | None = known.get((text, ir.Context.current))
     if found is None:
-        found = known[element.mlir, ir.Context.current] = ir.Type.parse(element.mlir)
+        found = known[text, ir.Context.current] = ir.Type.parse(text)
     return found
 
 

@@ -16,12 +16,15 @@ from typing import Any, Self
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf, vector
 
+from stablexla.lowering.support.types import parsed_type
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
 Number = int | float
 # Bytes to which buffers are aligned.
 MOST_ALIGNED = 64
+# Indices of a vector that all processors load and store whole, or in equal parts.
+_IN_VECTOR = 8
 
 
 class _Function:
@@ -485,7 +488,7 @@ def maximum(a: Index, b: Index) -> Value:
     return _made("arith.maxsi", x.type, x.ssa, y.ssa)
 
 
-def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
+def split_index(number: Index, extents: Sequence[Index]) -> list[Value]:
     """Delinearize: return the coordinates of row-major position `number` in an array of `extents`."""
     rest, out = index(number), []
     for place, extent in reversed(list(enumerate(extents))):
@@ -573,10 +576,10 @@ def iota_vector(lanes: int) -> Value:
 
 def lane_numbers(lanes: int, element: ir.Type) -> Value:
     """Return the vector 0, 1, 2, ... of integers of a type."""
-    return _numbers(range(lanes), vector_of(lanes, element))
+    return integers(range(lanes), vector_of(lanes, element))
 
 
-def _numbers(numbers: Sequence[int], type_: ir.Type) -> Value:
+def integers(numbers: Sequence[int], type_: ir.Type) -> Value:
     """Return a constant vector of integers."""
     element = element_of(type_)
     attributes = [ir.IntegerAttr.get(element, number) for number in numbers]
@@ -638,11 +641,27 @@ def transpose_registers(rows: Sequence[Value]) -> list[Value]:
 # --- memory -------------------------------------------------------------------------------------------------
 
 
-def alloca(elements: int, element: ir.Type) -> Value:
-    """Allocate a buffer on the stack of this call, 64-byte aligned, at the top of the function. Keep it small."""
+def alloca(elements: Index, element: ir.Type) -> Value:
+    """Allocate a buffer on the stack of this call, 64-byte aligned, at the top of the function. Keep it small.
+
+    One whose size is known at run time alone is allocated where it is asked for, which may not be in a loop.
+    """
+    if known(elements) is None:
+        dynamic = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], element)
+        return Value(memref.alloca(dynamic, [index(elements).ssa], [], alignment=MOST_ALIGNED))
     with ir.InsertionPoint.at_block_begin(_current.get().entry):
-        type_ = ir.MemRefType.get([elements], element)
-        return Value(memref.alloca(type_, [], [], alignment=64))
+        type_ = ir.MemRefType.get([known(elements)], element)
+        return Value(memref.alloca(type_, [], [], alignment=MOST_ALIGNED))
+
+
+def number_table(numbers: Sequence[int], before: int = 0) -> Value:
+    """Return a buffer on the stack with indices, behind so many places for others."""
+    count, index_type = -(-len(numbers) // _IN_VECTOR) * _IN_VECTOR, _current.get().index
+    table = alloca(before + count, index_type)
+    if numbers:
+        padded = [*numbers, *[0] * (count - len(numbers))]
+        store(integers(padded, vector_of(count, index_type)), table, before)
+    return table
 
 
 def address(buffer: Value) -> Value:
@@ -677,7 +696,7 @@ _DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
 def viewed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
     """View a flat buffer as one of another element type, in the same memory."""
     # Both are the same pointer in LLVM's dialect, where both casts fold away.
-    for to in (ir.Type.parse(_DESCRIPTOR), type_):
+    for to in (parsed_type(_DESCRIPTOR), type_):
         buffer = ir.Operation.create("builtin.unrealized_conversion_cast", results=[to], operands=[buffer]).result
     return buffer
 
@@ -685,15 +704,25 @@ def viewed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
 def buffer_from_address(address: ir.Value, type_: ir.Type) -> ir.Value:
     """Return the flat buffer of a type that begins at an address."""
     i64 = ir.IntegerType.get_signless(64)
-    form = ir.Type.parse(_DESCRIPTOR)
     (extent,) = ir.MemRefType(type_).shape
     zero, count, one = (arith.ConstantOp(i64, n).result for n in (0, extent, 1))
+    return _described(((address, [0]), (address, [1]), (zero, [2]), (count, [3, 0]), (one, [4, 0])), type_)
+
+
+def addressed(address: ir.Value, element: ir.Type, extent: int) -> Value:
+    """Return the flat buffer that begins at an address, for loads and stores alone.
+
+    These read nothing else of its descriptor.
+    """
+    return Value(_described(((address, [1]),), ir.MemRefType.get([extent], element)))
+
+
+def _described(parts: Iterable[tuple[ir.Value, list[int]]], type_: ir.Type) -> ir.Value:
+    form = parsed_type(_DESCRIPTOR)
     made = ir.Operation.create("llvm.mlir.undef", results=[form]).result
-    for value, place in ((address, [0]), (address, [1]), (zero, [2]), (count, [3, 0]), (one, [4, 0])):
-        position = {"position": ir.DenseI64ArrayAttr.get(place)}
-        made = ir.Operation.create(
-            "llvm.insertvalue", results=[form], operands=[made, value], attributes=position
-        ).result
+    for value, place in parts:
+        at = {"position": ir.DenseI64ArrayAttr.get(place)}
+        made = ir.Operation.create("llvm.insertvalue", results=[form], operands=[made, value], attributes=at).result
     return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[made]).result
 
 
@@ -756,7 +785,7 @@ def mask(lanes: int, count: Index) -> Value:
     """Return a mask that is true in the first `count` lanes."""
     number = known(count)
     if number is not None:
-        return _numbers([lane < number for lane in range(lanes)], vector_of(lanes, ir.IntegerType.get_signless(1)))
+        return integers([lane < number for lane in range(lanes)], vector_of(lanes, ir.IntegerType.get_signless(1)))
     i32 = ir.IntegerType.get_signless(32)
     return splat(cast_index(index(count), i32), lanes).gt(lane_numbers(lanes, i32))
 

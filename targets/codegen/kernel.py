@@ -19,6 +19,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 from stablexla.lowering.support.kernels import CONFIG, KIND
+from stablexla.lowering.support.types import parsed_type
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.calls import Packing, Phase
 from stablexla.targets.codegen.emission import Value
@@ -131,7 +132,7 @@ class Kernel:
         with self.func.context, self.func.location:
             inputs = [flat_type(v.type) for v in self.inputs]
             results = [flat_type(v.type) for v in self.results]
-            extra = [ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in scratch]
+            extra = [ir.MemRefType.get([n], parsed_type(t)) for t, n in scratch]
             index = ir.IndexType.get()
             types = [*inputs, *results, *extra, index, index]
             with ir.InsertionPoint(self.func):

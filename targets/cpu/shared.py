@@ -7,7 +7,7 @@ nominal extent; with the bare-pointer calling convention only an address is left
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field, fields
 from typing import Any, ClassVar, Protocol
 
@@ -119,8 +119,44 @@ class SharedFunctions:
         self._declared(symbol, elements, count)
         return symbol
 
+    def define(self, name: str, key: Hashable, count: int, emit: Callable[[list[Value]], None]) -> str:
+        """Emit a function of the program, of `count` indices; return its symbol, or that of one of the same key.
+
+        Args:
+            name: the beginning of its symbol, for readers.
+            key: all that its code depends on, but for the target; None if that is not known.
+            emit: emits the body, given the arguments.
+        """
+        symbols = self._home.shared_symbols
+        known = (name, key, self._target)
+        if key is not None and known in symbols:
+            return symbols[known]
+        made = self._declared(name, (), count)
+        made.attributes["no_inline"] = ir.UnitAttr.get()
+        arguments = [Value(argument) for argument in made.add_entry_block().arguments]
+        with cg.emitting(made, self._target, in_blocks=False):
+            emit(arguments)
+        session = open_session() if self._home.uses_library else None
+        if session is None:
+            symbol = self._free_symbol(name)
+        else:
+            text = made.operation.get_asm(assume_verified=True, use_local_scope=True)
+            machine = (self._target.vector_bits, self._target.features, self._target.emulated)
+            symbol = session.shared_symbol(name, [text, machine, active_choices()])
+        if key is not None:
+            symbols[known] = symbol
+        if symbol in symbols:  # of another key and the same text
+            erase(made.operation)
+            return symbol
+        made.attributes["sym_name"] = ir.StringAttr.get(symbol)
+        self._home.emitted.append(made.operation)
+        symbols[symbol] = symbol
+        return symbol
+
     def _new_symbol(self, spec: SharedFunction, elements: Sequence[ir.Type]) -> str:
-        name = _symbol(spec, elements)
+        return self._free_symbol(_symbol(spec, elements))
+
+    def _free_symbol(self, name: str) -> str:
         block = self._home.func.operation.parent.regions[0].blocks[0]
         taken = {symbol_of(op) for op in block.operations}
         number, symbol = 0, name

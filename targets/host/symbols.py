@@ -12,6 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
 from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.types import parsed_type
 
 
 def declare(
@@ -33,7 +34,7 @@ def declare(
 
 def pointer_type() -> ir.Type:
     """Return the pointer type."""
-    return ir.Type.parse("!llvm.ptr")
+    return parsed_type("!llvm.ptr")
 
 
 def pointer_to(buffer: ir.Value) -> ir.Value:

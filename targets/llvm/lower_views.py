@@ -15,7 +15,7 @@ from stablexla.lowering.support.operations import operations_named
 from stablexla.targets.pipeline.passes import module_pass
 
 _AFFINE = "apply delinearize_index for if linearize_index load max min parallel prefetch store vector_load vector_store"
-_VIEWS = "collapse_shape expand_shape extract_aligned_pointer_as_index extract_strided_metadata subview"
+_VIEWS = "collapse_shape expand_shape extract_strided_metadata subview"
 _VECTORS = (
     "constant_mask contract create_mask extract_strided_slice insert_strided_slice multi_reduction outerproduct "
     "shape_cast step transfer_read transfer_write transpose"

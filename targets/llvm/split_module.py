@@ -32,7 +32,12 @@ MOST_OF_SMALL = Gate("split-module.most-of-small", 1500, eager=10)
 # a block's length.
 MOST_OF_BLOCK = Gate("split-module.most-of-block", 1000, eager=10)
 # Attributes by which an operation references a symbol.
-_REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
+_REFERENCES = {
+    "func.call": "callee",
+    "func.constant": "value",
+    "llvm.call": "callee",
+    "llvm.mlir.addressof": "global_name",
+}
 # Operations on buffers that have others in them.
 _NESTS = (
     "affine.for",

@@ -131,6 +131,12 @@ class Contraction:
         return [i for op in self.epilogue for i in op.inputs if i.kind == "array"]
 
     @property
+    def epilogue_inputs(self) -> list[int]:
+        """Numbers of the kernel's inputs that the epilogue reads, arrays and scalars."""
+        read = {i.value for op in self.epilogue for i in op.inputs}
+        return [number for number, value in enumerate(self.kernel.inputs) if value in read]
+
+    @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
         """Pairs (result, input) that may alias: the epilogue loads the array at the stored index only."""
 

@@ -151,7 +151,7 @@ class ContractionScene:
         if i.kind == "scalar":
             return self._scalar(i.value)
         at = cg.index(row.inputs[i]) + _address(self.contraction.n, i, column)
-        if lanes and _stride(self.contraction.n, i) == 1:
+        if lanes and stride_along(self.contraction.n, i) == 1:
             return cg.load_lanes(self._by_value[i.value], at, lanes, count)
         return cg.load(self._by_value[i.value], at)
 
@@ -205,24 +205,26 @@ class ContractionScene:
     def write_block(
         self,
         buffer: Value,
-        width: int,
+        width: Index,
         frame: BatchFrame,
         size: tuple[Index, Index],
         at: tuple[Index, Index],
         sums: SumState = COMPLETE_SUM,
         base: Index = 0,
+        ends: tuple[int, int] | None = None,
     ) -> None:
         """Store `size` (rows, columns) of sums from `buffer`, of row width `width`, at `at` of the result.
 
         The sums begin at `base` of the buffer. Blocks that begin at multiples of the vector width may have a number of
-        columns known only at run time.
+        columns known only at run time: a multiple of the first of `ends`, with a remainder like that of the second.
         """
         lanes = self.lanes if self.vectors else 1
         columns = cg.index(size[1])
         number = cg.known(columns)
-        if self.vectors and number is not None and number % (2 * lanes) == 0 and self._is_deep:
+        multiple, end = ends or ((1, self.contraction.n.extent) if number is None else (number, number))
+        if self.vectors and multiple % (2 * lanes) == 0 and self._is_deep:
             lanes *= 2
-        rest = (self.contraction.n.extent if number is None else number) % lanes
+        rest = end % lanes
         whole = columns - columns % lanes
         with cg.loop(0, size[0]) as r:
             row = self.row(frame, r.iv + at[0])
@@ -317,7 +319,7 @@ class ContractionScene:
 
 def stores_vectors(contraction: Contraction) -> bool:
     """Whether n is unit-stride in the results, and unit-stride or broadcast in the epilogue's operands."""
-    return contraction.n.c == 1 and all(_stride(contraction.n, i) in (0, 1) for i in contraction.arrays)
+    return contraction.n.c == 1 and all(stride_along(contraction.n, i) in (0, 1) for i in contraction.arrays)
 
 
 def stores_sums(contraction: Contraction, compute: ir.Type) -> bool:
@@ -333,7 +335,7 @@ def partial_sum_result(contraction: Contraction) -> int:
     return types.index(wanted) if wanted in types else -1
 
 
-def _stride(axis: ContractionAxis, i: EpilogueInput) -> int | None:
+def stride_along(axis: ContractionAxis, i: EpilogueInput) -> int | None:
     """Return the stride of an array along an axis; None if it varies."""
     stride = 0
     for place, (d, extent) in enumerate(axis.dims):
@@ -344,7 +346,7 @@ def _stride(axis: ContractionAxis, i: EpilogueInput) -> int | None:
 
 
 def _address(axis: ContractionAxis, i: EpilogueInput, position: Index) -> Value:
-    stride = _stride(axis, i)
+    stride = stride_along(axis, i)
     if stride is not None:
         return cg.index(position) * stride
     places = cg.split_index(position, [extent for _, extent in axis.dims])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import mlir.ir as ir
 
@@ -24,10 +25,19 @@ from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseInPlaceItem, DepthwiseItem
+from stablexla.targets.cpu.convolution.driven_item import DrivenItem, is_driven
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
+from stablexla.targets.cpu.convolution.packing import UnitConversion
 from stablexla.targets.cpu.convolution.pixel_lanes import PixelLanesItem
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution, work_of
-from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel, reads_weights_in_place
+from stablexla.targets.cpu.convolution.weights import (
+    ConvolutionWeights,
+    PanelPacking,
+    pack_weight_panel,
+    pack_weights,
+    panel_packing,
+    reads_weights_in_place,
+)
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
 
@@ -114,22 +124,44 @@ class _Windows:
             packed = arguments.scratch[0] if shared else None
             depthwise = self.plan.channels and packed is not None
             of_channels = DepthwiseInPlaceItem if self.plan.in_place else DepthwiseItem
-            kind = of_channels if depthwise else PixelLanesItem if self.plan.across else ImplicitGemmItem
-            item = kind(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
-            with arguments.split_items(order) as place:
-                item.write(place)
+            given = self.sizes, self.plan, self.weights, scenes, packed, self.shared
+            if self._is_driven():
+                own = self.packing if self.plan.own_weights else None
+                DrivenItem(*given).drive((arguments.lo, arguments.hi), own)
+            else:
+                kind = of_channels if depthwise else PixelLanesItem if self.plan.across else ImplicitGemmItem
+                item = kind(*given)
+                with arguments.split_items(order) as place:
+                    item.write(place)
         if self.plan.depth:
             phases.append(emit_split_k_reduction(kernel, contraction, self.target, scratch, parts))
         packs = contraction.packs(phases[0].function) if shared else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
+    @cached_property
+    def packing(self) -> PanelPacking | None:
+        """How the library packs weights, in a phase or by items for themselves."""
+        conversion = UnitConversion.of(self.convolved.contraction, self.sizes.units, lhs=False)
+        return panel_packing(conversion, self.weights.panel(0, 0)) if self.shared.all_of_library else None
+
+    def _is_driven(self) -> bool:
+        """Whether the loop over items is a function of the library."""
+        if not (self.shared.all_of_library and is_driven(self.sizes, self.plan)):
+            return False
+        return not self.plan.own_weights or self.packing is not None
+
     def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> Phase:
         """Emit the phase that packs all weights; an item is a panel, for one part of the input features."""
         name, w = self.kernel.impl_name + "_pack", self.weights
+        grain = max(1, round(2e4 / w.block))
         with self.kernel.phase(self.target, scratch, name) as arguments:
             scene, buffer = ContractionScene(self.convolved.contraction, arguments), arguments.scratch[0]
+            if self.packing is not None:
+                source = scene.inputs[scene.contraction.b.number]
+                pack_weights(self.shared, self.packing, w, [source, buffer], arguments.lo, arguments.hi)
+                return Phase(name, w.items, grain)
             with arguments.items(w.items) as number:
                 group, panel, part = cg.split_index(number, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
                 pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number * w.block)
-        return Phase(name, w.items, max(1, round(2e4 / w.block)))
+        return Phase(name, w.items, grain)

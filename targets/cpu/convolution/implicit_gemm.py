@@ -1,7 +1,7 @@
 """Work item of a convolution vectorized over output features (implicit GEMM): packing, tile calls, result stores.
 
 An item's outputs are flattened to a sequence of pixels, across rows and images. Packing and sums are functions that
-convolutions share, or one function of the library is all before the epilogue (`called_item`).
+convolutions share; most convolutions have the whole loop over items as one (`driven_item`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Literal
 
 from stablexla.dialects.choices import Gate
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, SumState
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import BLOCK, LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.strategy import MOST_BLOCKS
-from stablexla.targets.cpu.convolution.called_item import ItemBuffers, ItemNumbers, call_item
-from stablexla.targets.cpu.convolution.coordinates import ONE_ROW, ItemCoordinates, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.item import StagedItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
     OffsetTables,
@@ -44,46 +44,63 @@ OF_TILES = 3
 FLAT_SHARE = 3
 
 
+@dataclass(frozen=True)
+class ItemStack:
+    """Sizes of an item's buffers on the stack, see `DriverNumbers`."""
+
+    packed_values: int
+    panel_values: int
+    staged: int
+    pixel_entries: int
+    tap_entries: int
+
+
 class ImplicitGemmItem(StagedItem):
     """Buffers and code of such an item."""
 
     def _allocate(self, packed: Value | None) -> None:
         sizes, plan, weights = self.sizes, self.plan, self.weights
-        compute, tile, units = self.scene.compute, plan.tile, sizes.units
+        tile, units = plan.tile, sizes.units
         self.in_place = not plan.across and reads_in_place(sizes, plan.features)
-        self.lhs = self._lhs()
+        self.lhs, packed_values = self._lhs()
         if weights.in_place:
             packed = self.scene.inputs[self.scene.contraction.b.number]
-        self.packed = packed if packed is not None else cg.alloca(weights.block, units.type)
         self.flat = self._is_flat()
         pixels = plan.images * self.staged_rows * (self.lhs.row if self.flat else plan.rounds)
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
-        table = table_type()
-        self.tables = OffsetTables(
-            cg.alloca(pixels + tile.rows, table), cg.alloca(2 * math.prod(d.taps for d in dims), table)
-        )
         # Pixels in the stage, and of a chunk: whole tiles.
         chunk = CHUNK() * (OF_TILES if units.product.is_tiles else 1)
         self.pixels, self.chunk = (rounded_up(n, tile.rows) for n in (pixels, chunk))
         chunk = min(self.chunk, self.pixels) * weights.width
         stage = self.pixels * self.phases * plan.columns if plan.staged else chunk
         self.straight = not plan.staged and not plan.depth and not self.flat and self._writes_straight(pixels)
+        entries = pixels + tile.rows, 2 * math.prod(d.taps for d in dims)
+        self.on_stack = ItemStack(packed_values, weights.block, stage + self.lanes * plan.columns, *entries)
+        self._allocate_stack(packed)
+
+    def _allocate_stack(self, packed: Value | None) -> None:
+        n, units, table = self.on_stack, self.sizes.units, table_type()
+        if not self.in_place:
+            self.lhs = replace(self.lhs, buffer=cg.alloca(n.packed_values, units.type))
+        self.packed = packed if packed is not None else cg.alloca(n.panel_values, units.type)
+        self.tables = OffsetTables(cg.alloca(n.pixel_entries, table), cg.alloca(n.tap_entries, table))
         if not self.straight:
-            self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
+            self.stage = cg.alloca(n.staged, self.scene.compute)
 
     @property
     def staged_rows(self) -> int:
         """Rows whose sums are in the stage."""
         return self.plan.rows
 
-    def _lhs(self) -> PackedLhs:
+    def _lhs(self) -> tuple[PackedLhs, int]:
+        """Return the layout of lhs as the micro-kernel reads it, and the values that an item packs."""
         sizes, plan, slots = self.sizes, self.plan, self.sizes.units.slots(self.plan.features)
         if self.in_place:
-            return PackedLhs(self.factor.buffer, slots, 0, 0, 0)
+            return PackedLhs(self.factor.buffer, slots, 0, 0, 0), 0
         row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
         behind = self.width.taps * slots if sizes.units.product.is_tiles else 0
-        buffer = cg.alloca(plan.images * image + behind + 2 * sizes.units.lanes(), sizes.units.type)
-        return PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        layout = PackedLhs(self.factor.buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        return layout, plan.images * image + behind + 2 * sizes.units.lanes()
 
     def _is_flat(self) -> bool:
         """Whether the padding of packed rows counts as pixels, whose sums nobody reads: all are evenly spaced then.
@@ -114,21 +131,8 @@ class ImplicitGemmItem(StagedItem):
         same = self.scene.contraction.sum_type == self.scene.compute and not c.contraction.epilogue
         return even and enough and same and self.scene.vectors and self.weights.outputs % self.weights.width == 0
 
-    @property
-    def _is_called(self) -> bool:
-        """Whether all before the epilogue is a function of the library: with two dimensions at most, of one phase."""
-        dims = [d for d in (self.sizes.height, self.width) if d is not None]
-        plain = not self.sizes.planes and all(len(d.phases) == 1 for d in dims) and not self.plan.own_weights
-        return plain and not self.sizes.units.product.is_tiles and self.shared.all_of_library
-
     def write(self, coordinates: Sequence[Value]) -> None:
         place = self.cut.place(coordinates)
-        if self._is_called:
-            self._call_item(place)
-            if not self.plan.staged:
-                self.cut.panels(place, lambda panel, columns: self._sum_panel(place, cg.index(0), panel, columns))
-            self.write_stage(place)
-            return
         if self.weights.parts > 1:
             zero = cg.constant(0, cg.vector_of(self.lanes, self.scene.compute))
             with cg.loop(0, self.pixels * self.phases * self.plan.columns, self.lanes) as at:
@@ -142,71 +146,13 @@ class ImplicitGemmItem(StagedItem):
             self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
         self.write_stage(place)
 
-    def _call_item(self, place: ItemCoordinates) -> None:
-        """Call the function that packs lhs and, if sums are staged, sums all panels."""
-        c, w, lhs, weights = self.convolved, self.width, self.lhs, self.weights
-        down, across = place.height or Taps.of(ONE_ROW, 0, 0), Taps.of(w, 0, 0)
-        (image_step, row_step, place_step), steps = self._strides()
-        (step_down, step_across), (weights_down, weights_across) = [0, *steps][-2:], [0, *weights.steps][-2:]
-        nest = [(across.count, step_across, w.tap_step * weights_across)]
-        run, first = cg.index(weights.slots), weights.at(place.group, place.column // weights.width, 0)
-        if self._in_runs():
-            run, nest = across.count * run, [(cg.minimum(across.count, 1), 0, 0)]
-        d, packing = down.spatial, LhsPacking(self.sizes, self.factor, lhs, self.plan.features, c.inputs.a)
-        numbers = ItemNumbers(
-            images=self.plan.images,
-            rows=place.rows,
-            places=place.rounds,
-            tail=self.plan.tile.rows,
-            image_step=image_step,
-            row_step=row_step,
-            place_step=place_step,
-            taps_down=down.count,
-            taps_across=nest[0][0],
-            lhs_down=step_down,
-            weights_down=d.tap_step * weights_down,
-            lhs_across=nest[0][1],
-            weights_across=nest[0][2],
-            run=run,
-            at=place.batch * c.batch.a + place.group * c.group.a,
-            image=c.batch.a,
-            part=self.plan.features * c.inputs.a,
-            top=down.start,
-            left=place.round * w.stride + w.first,
-            down_stride=d.stride,
-            down_reach=cg.maximum(down.count - 1, 0) * d.tap_stride,
-            down_step=d.step,
-            down_size=d.size,
-            down_memory=d.a,
-            across_step=w.step,
-            across_size=w.size,
-            across_memory=w.a,
-            packed_row=lhs.row,
-            packed_image=lhs.image,
-            features=self.plan.features,
-            slots=lhs.element,
-            along=c.inputs.a,
-            parts=weights.parts,
-            panels=(cg.minimum(cg.index(weights.outputs) - place.column, self.plan.columns) + (weights.width - 1))
-            // weights.width,
-            weights=first + down.first * weights_down + across.first * weights_across,
-            weights_panel=weights.at(0, 1, 0),
-            weights_part=weights.at(0, 0, 1),
-            stage_row=self.plan.columns,
-            ahead=(1 if self.plan.columns == weights.width else weights.parts) * weights.block,
-        )
-        kernel = self._kernel(more=weights.parts > 1) if self.plan.staged else None
-        stage = self.stage if self.plan.staged else lhs.buffer
-        buffers = ItemBuffers(self.factor.buffer, lhs.buffer, self.packed, stage, self.tables)
-        call_item(self.shared, kernel, self.factor.conversion, "" if self.in_place else packing.kind, buffers, numbers)
-
     # Addresses.
 
     def _first_round(self, place: ItemCoordinates) -> Index:
         """Return the first round for taps of the last dimension: the item's where lhs is read in place."""
         return place.round if self.in_place else cg.index(0)
 
-    def _strides(self) -> tuple[list[int], list[int]]:
+    def strides(self) -> tuple[list[int], list[int]]:
         """Return strides of pixels (images, rows, rounds), and of the window's elements in each dimension."""
         c, d, w, lhs = self.convolved, self.sizes.height, self.width, self.lhs
         if self.in_place:
@@ -224,7 +170,7 @@ class ImplicitGemmItem(StagedItem):
 
     def _fill_pixels(self, place: ItemCoordinates) -> None:
         extents = [cg.index(self.plan.images), place.rows, self._places(place)]
-        fill_pixel_offsets(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
+        fill_pixel_offsets(self.shared, self.tables.pixels, extents, self.strides()[0], self.plan.tile.rows)
 
     def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
         """Return the window's dimensions: taps, and strides in lhs and in a panel."""
@@ -232,18 +178,18 @@ class ImplicitGemmItem(StagedItem):
         steps = self.weights.steps[-len(met) :]
         return [
             (one, along, one.spatial.tap_step * step)
-            for one, along, step in zip(met, self._strides()[1], steps, strict=True)
+            for one, along, step in zip(met, self.strides()[1], steps, strict=True)
         ]
 
-    def _in_runs(self) -> bool:
+    def in_runs(self) -> bool:
         """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
         lines = self.weights.steps[-1] == self.weights.slots * self.weights.width and self.width.tap_step == 1
         padded = self.weights.slots != self.lhs.element and self.weights.merged == 1
-        return self._strides()[1][-1] == self.lhs.element and not padded and (lines or self.width.taps == 1)
+        return self.strides()[1][-1] == self.lhs.element and not padded and (lines or self.width.taps == 1)
 
     def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
-        if self._in_runs():
+        if self.in_runs():
             nest[-1] = (cg.minimum(nest[-1][0], 1), 0, 0)
         nest = [(1, 0, 0)] * (3 - len(nest)) + nest
         *outer, x, y, z = nest
@@ -310,7 +256,7 @@ class ImplicitGemmItem(StagedItem):
     def _sums(self, place: ItemCoordinates, part: Value, taps: Taps, weights: Value) -> PixelSums:
         counts = [t.count for t, _, _ in self._nest(place, taps)]
         run = cg.index(self.lhs.element if self.weights.merged > 1 else self.weights.slots)
-        if self._in_runs():
+        if self.in_runs():
             run = counts[-1] * run
             counts[-1] = cg.minimum(counts[-1], 1)
         entries = cg.index(1)
@@ -345,11 +291,11 @@ class ImplicitGemmItem(StagedItem):
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
-        kernel = self._kernel(more=more)
+        kernel = self.micro_kernel(more=more)
         tiles = TilesMicroKernel(kernel.units, more) if kernel.units.product.is_tiles else None
         call_pixel_micro_kernel(self.shared, tiles or kernel, replace(sums, pixels=pixels))
 
-    def _kernel(self, *, more: bool = False) -> PixelMicroKernel:
+    def micro_kernel(self, *, more: bool = False) -> PixelMicroKernel:
         units, height = self.sizes.units, self.sizes.height
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
         blocks: Literal["added", "compensated"] | None = None

@@ -9,8 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand
@@ -97,17 +98,46 @@ class StagedItem(ConvolutionItem):
         inner = panel * self.weights.width - place.column
         with cg.loop(0, place.rows) as row:
             frame, base = self.frame(place, row.iv), line(row.iv) + inner
-            if self.scene.vectors or not self._by_pixels.vectors:
-                self.scene.write_block(self.stage, plan.columns, frame, (count, columns), (first, column), base=base)
-            else:
-                self._write_across(frame, base, (count, columns), (first, column))
+            part = StagedRow(self.stage, plan.columns, base, frame, (count, columns), (first, column))
+            write_row((self.scene, self._by_pixels), part, self._square)
 
-    def _write_across(self, frame: BatchFrame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
-        """Transpose squares in registers: features are far apart in the result, a row's pixels contiguous."""
-        lanes, along = self.lanes, self.plan.columns
-        with cg.loop(0, size[0], lanes) as i, cg.loop(0, size[1], lanes) as j:
-            lines = [cg.load(self.stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
-            for r, value in enumerate(cg.transpose_registers(lines)):
-                cg.store(value, self._square, r * lanes)
-            rows, columns = cg.minimum(cg.index(size[1]) - j.iv, lanes), cg.minimum(size[0] - i.iv, lanes)
-            self._by_pixels.write_block(self._square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))
+
+@dataclass(frozen=True)
+class StagedRow:
+    """Sums of a part of a row of the result, in a stage buffer.
+
+    Attributes:
+        stage, along, base: the buffer, the distance of pixels in it, and the offset of the first sum.
+        frame: of the row.
+        size, at: pixels and output features, and the first of each.
+        ends: what numbers of features unknown until run time may be, see `ContractionScene.write_block`.
+    """
+
+    stage: Value
+    along: Index
+    base: Value
+    frame: BatchFrame
+    size: tuple[Index, Index]
+    at: tuple[Index, Index]
+    ends: tuple[int, int] | None = None
+
+
+def write_row(scenes: tuple[ContractionScene, ContractionScene], part: StagedRow, square: Value | None) -> None:
+    """Store sums of a row through the epilogue.
+
+    Args:
+        scenes: vectorized along output features, and along the pixels of a row.
+        square: a buffer for a square of lanes.
+    """
+    (scene, by_pixels), p = scenes, part
+    if square is None or scene.vectors or not by_pixels.vectors:
+        scene.write_block(p.stage, p.along, p.frame, p.size, p.at, base=p.base, ends=p.ends)
+        return
+    # Features are far apart in the result, and a row's pixels contiguous: squares are transposed in registers.
+    lanes = scene.lanes
+    with cg.loop(0, p.size[0], lanes) as i, cg.loop(0, p.size[1], lanes) as j:
+        lines = [cg.load(p.stage, (i.iv + r) * p.along + j.iv + p.base, lanes) for r in range(lanes)]
+        for r, value in enumerate(cg.transpose_registers(lines)):
+            cg.store(value, square, r * lanes)
+        rows, columns = cg.minimum(cg.index(p.size[1]) - j.iv, lanes), cg.minimum(cg.index(p.size[0]) - i.iv, lanes)
+        by_pixels.write_block(square, lanes, p.frame, (rows, columns), (j.iv + p.at[1], i.iv + p.at[0]))

@@ -16,6 +16,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import AsStored, ToPairs
 from stablexla.targets.cpu.convolution.coordinates import ONE_ROW, ItemCoordinates, PackedLhs, Taps
@@ -42,6 +43,12 @@ class UnitConversion:
     steps: Conversion
     units: ConvolutionUnits
     widen: ToPairs | AsStored | None
+
+    @classmethod
+    def of(cls, contraction: Contraction, units: ConvolutionUnits, *, lhs: bool) -> UnitConversion:
+        """Return that of lhs or rhs of a contraction."""
+        operand = contraction.a if lhs else contraction.b
+        return cls(operand.conversion, units, units.widen(operand, contraction.sum_type))
 
     @property
     def packed(self) -> ir.Type:
@@ -73,11 +80,7 @@ class ConvolutionOperand:
     def of(cls, scene: ContractionScene, units: ConvolutionUnits, *, lhs: bool) -> ConvolutionOperand:
         """Return lhs or rhs of a contraction."""
         c = scene.contraction
-        operand = c.a if lhs else c.b
-        return cls(
-            scene.inputs[operand.number],
-            UnitConversion(operand.conversion, units, units.widen(operand, c.sum_type)),
-        )
+        return cls(scene.inputs[(c.a if lhs else c.b).number], UnitConversion.of(c, units, lhs=lhs))
 
 
 @dataclass(frozen=True)

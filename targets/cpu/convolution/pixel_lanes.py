@@ -51,12 +51,12 @@ class PixelLanesItem(ImplicitGemmItem):
         """Rows whose sums are in the stage."""
         return 1
 
-    def _lhs(self) -> PackedLhs:
+    def _lhs(self) -> tuple[PackedLhs, int]:
         sizes, features = self.sizes, self.plan.features
         rows = self.rows or self.plan.rows
         row, image = self.width.reach(self.padded), sizes.packed(features, rows, self.padded)
-        buffer = cg.alloca(image + 2 * self.lanes, sizes.units.type)
-        return PackedLhs(buffer, 1, row, sizes.heights(rows) * row * features, image, lines=features)
+        packed = PackedLhs(self.factor.buffer, 1, row, sizes.heights(rows) * row * features, image, lines=features)
+        return packed, image + 2 * self.lanes
 
     def write(self, coordinates: Sequence[Value]) -> None:
         place = self.cut.place(coordinates)
@@ -100,7 +100,7 @@ class PixelLanesItem(ImplicitGemmItem):
     def _sum_rows(self, place: ItemCoordinates, rows: int) -> None:
         """Emit the sums of some rows, as lines for each of their output features."""
         nest = self._nest(place, Taps.of(self.width, 0, 0))
-        strides, outputs = self._strides()[0], self.weights.outputs
+        strides, outputs = self.strides()[0], self.weights.outputs
         image, panel = self._starts(place, 0, Taps.of(self.width, 0, 0))
         panel = panel + self.weights.at(place.group, 0, 0)
         extents = [range(taps.spatial.phases[0].count) for taps, _, _ in nest]
@@ -151,8 +151,8 @@ class PixelLanesItem(ImplicitGemmItem):
     def _sum_row(self, place: ItemCoordinates, row: Value, taps: Taps) -> None:
         """Emit the sums of a row's pixels of one phase, as a line for each output feature."""
         sums = self._sums(place, cg.index(0), taps, self.weights.at(place.group, 0, 0))
-        image = cg.index(sums.lhs_at) + row * self._strides()[0][1]
-        kernel = replace(self._kernel(), tile=RegisterTile(self.weights.outputs, self.plan.across), across=True)
+        image = cg.index(sums.lhs_at) + row * self.strides()[0][1]
+        kernel = replace(self.micro_kernel(), tile=RegisterTile(self.weights.outputs, self.plan.across), across=True)
         with cg.loop(0, place.rounds, self.step) as pixel:
             swapped = replace(
                 sums,
@@ -171,5 +171,5 @@ class PixelLanesItem(ImplicitGemmItem):
     def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
         return [(t, b, a) for t, a, b in super()._nest(place, taps)]
 
-    def _in_runs(self) -> bool:
+    def in_runs(self) -> bool:
         return False

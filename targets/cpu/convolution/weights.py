@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -78,11 +78,26 @@ class ConvolutionWeights:
         """Number of items."""
         return self.groups * self.panels * self.parts
 
+    @property
+    def distances(self) -> tuple[int, int, int]:
+        """Distances of the weights of groups, panels and parts, as they are read."""
+        if self.in_place:
+            return self.memory  # whose output features are contiguous
+        return self.panels * self.parts * self.block, self.parts * self.block, self.block
+
+    @property
+    def memory(self) -> tuple[int, int, int]:
+        """Those in memory."""
+        return self.group_stride, self.width * self.output_stride, self.features * self.input_stride
+
+    def panel(self, at: Index, columns: Index) -> WeightPanel:
+        """Return a panel to pack, from its offset in memory."""
+        sizes = self.width, self.features, self.slots, self.taps, self.output_stride, self.input_stride, self.merged
+        return WeightPanel(at, columns, *sizes)
+
     def at(self, group: Index, panel: Index, part: Index) -> Value:
         """Emit the offset of an item's weights."""
-        if self.in_place:
-            return cg.index(group) * self.group_stride + panel * self.width + part * (self.features * self.input_stride)
-        return ((cg.index(group) * self.panels + panel) * self.parts + part) * self.block
+        return cg.total(cg.index(x) * step for x, step in zip((group, panel, part), self.distances, strict=True))
 
 
 def reads_weights_in_place(convolved: MatchedConvolution, units: ConvolutionUnits, weights: ConvolutionWeights) -> bool:
@@ -103,11 +118,21 @@ def pack_weight_panel(
 ) -> None:
     """Pack a panel of output features of a group, for one part of the input features."""
     w = weights
-    group, panel, part = (cg.index(x) for x in place)
+    panel = cg.index(place[1])
     columns = cg.minimum(cg.index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else cg.index(w.width)
-    start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
-    made = WeightPanel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride, w.merged)
-    copy_weight_panel(shared, ConvolutionOperand.of(scene, units, lhs=False), made, buffer, to)
+    start = cg.total(cg.index(x) * step for x, step in zip(place, w.memory, strict=True))
+    copy_weight_panel(shared, ConvolutionOperand.of(scene, units, lhs=False), w.panel(start, columns), buffer, to)
+
+
+def pack_weights(
+    shared: SharedFunctions, packing: PanelPacking, weights: ConvolutionWeights, buffers: Sequence[Value], *items: Value
+) -> None:
+    """Pack a range of items by a function of the library; the buffers are the weights in memory, and packed."""
+    w = weights
+    numbers = PackingNumbers(w.panels, w.parts, w.block, w.outputs, *w.memory)
+    all_of_it = [getattr(numbers, field.name) for field in fields(numbers)]
+    table = cg.number_table([*all_of_it, *packing.numbers])
+    shared.call(WeightPacking(packing.function, w.width, len(packing.numbers)), [*buffers, table], items)
 
 
 @dataclass(frozen=True)
@@ -157,45 +182,136 @@ def copy_weight_panel(
     shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
 ) -> None:
     """Pack a panel to `to` of the buffer."""
-    p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
-    units = factor.conversion.units
-    lines = features * (nest[0][0] if nest else 1)
-    dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(units.sums) and (units.group == 1 or nest):
-        if units.group == 1:
-            _copy_window_lines(shared, factor, panel, buffer, to)
-            return
+    p, units = panel, factor.conversion.units
+    packing = panel_packing(factor.conversion, panel)
+    if packing is not None:
+        shared.call(packing.function, [factor.buffer, buffer], [p.at, p.columns, *packing.numbers, to])
+        return
+    if _is_dense(factor.conversion, panel):
+        lines = p.features * (p.nest[0][0] if p.nest else 1)
         transposed = cg.alloca(lines * p.width, units.type)
-        _copy_window_lines(shared, factor, panel, transposed, 0)
+        numbers = [p.at, p.columns, *_numbers_of_lines(panel), 0]
+        shared.call(_PackWindows(p.width, factor.conversion), [factor.buffer, transposed], numbers)
         factor = ConvolutionOperand(transposed, UnitConversion((), units, AsStored()))
-        taps = ((nest[0][0] if nest else 1, features * p.width),)
+        taps = ((p.nest[0][0] if p.nest else 1, p.features * p.width),)
         panel = replace(p, at=0, columns=cg.index(p.width), taps=taps, along_outputs=1, along_inputs=p.width)
         copy_weight_panel(shared, factor, panel, buffer, to)
         return
     if p.merged > 1:
         copy_weight_panel(shared, factor, p.as_one, buffer, to)
         return
-    if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
-        slots = features = features * nest[0][0]
-        nest = []
-    inner = nest.pop() if nest else (1, 0)
-    kind = "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
-    spec = _PackTaps(kind, p.width, factor.conversion)
+    inner, *nest = p.nest[::-1]
+    spec = _PackTaps(_kind_of(p), p.width, factor.conversion)
 
     def each(dimensions: Sequence[tuple[int, int]], at: Index, to: Index, size: int) -> None:
         if not dimensions:
-            numbers = [at, p.columns, features, slots, *inner, p.along_outputs, p.along_inputs, to]
-            shared.call(spec, [factor.buffer, buffer], numbers)
+            numbers = [p.features, p.slots, *inner, p.along_outputs, p.along_inputs]
+            shared.call(spec, [factor.buffer, buffer], [at, p.columns, *numbers, to])
             return
         (extent, stride), *rest = dimensions
         size //= extent
         with cg.loop(0, extent) as x:
-            each(rest, x.iv * stride + at, x.iv * (size * slots * p.width) + to, size)
+            each(rest, x.iv * stride + at, x.iv * (size * p.slots * p.width) + to, size)
 
     size = inner[0]
     for extent, _ in nest:
         size *= extent
-    each(nest, p.at, to, size)
+    each(nest[::-1], p.at, to, size)
+
+
+@dataclass(frozen=True)
+class PanelPacking:
+    """A function that packs a panel, and its numbers between the panel's offset and columns, and the destination."""
+
+    function: SharedFunction
+    numbers: tuple[int, ...]
+
+
+def panel_packing(conversion: UnitConversion, panel: WeightPanel) -> PanelPacking | None:
+    """Return how a panel is packed by one call; None where it takes several."""
+    p = panel
+    if _is_dense(conversion, p):
+        one = conversion.units.group == 1
+        return PanelPacking(_PackWindows(p.width, conversion), _numbers_of_lines(p)) if one else None
+    if p.merged > 1:
+        p = p.as_one
+        if _is_dense(conversion, p):
+            return None
+    nest, features, slots = p.nest, p.features, p.slots
+    if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
+        slots = features = features * nest[0][0]
+        nest = []
+    if len(nest) > 1:
+        return None
+    numbers = (features, slots, *(nest[0] if nest else (1, 0)), p.along_outputs, p.along_inputs)
+    return PanelPacking(_PackTaps(_kind_of(p), p.width, conversion), numbers)
+
+
+def _is_dense(conversion: UnitConversion, p: WeightPanel) -> bool:
+    """Whether the weights of each output feature are contiguous lines of a vector at least."""
+    nest, units = p.nest, conversion.units
+    lines = p.features * (nest[0][0] if nest else 1)
+    dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // p.features
+    return dense and p.along_outputs != 1 and lines >= cg.lanes_of(units.sums) and bool(units.group == 1 or nest)
+
+
+def _numbers_of_lines(p: WeightPanel) -> tuple[int, ...]:
+    return p.features, p.nest[0][0] if p.nest else 1, p.along_outputs
+
+
+def _kind_of(p: WeightPanel) -> str:
+    return "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
+
+
+@dataclass(frozen=True)
+class PackingNumbers:
+    """Numbers of the packing of all weights: of its items, and the distances of weights in memory.
+
+    Attributes:
+        panels, parts: extents of the array of items, of a group.
+        block: elements of an item.
+        outputs: of a group.
+        group, panel, part: distances.
+    """
+
+    panels: Index
+    parts: Index
+    block: Index
+    outputs: Index
+    group: Index
+    panel: Index
+    part: Index
+
+
+@dataclass(frozen=True)
+class WeightPacking(SharedFunction):
+    """Packing of a range of items, each a panel of one part of the input features.
+
+    Attributes:
+        panel: packs one.
+        width: its output features.
+        more: how many numbers it takes besides.
+    """
+
+    panel: SharedFunction
+    width: int
+    more: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.panel.name}_all"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        (source, out, table), (first, end) = buffers, numbers
+        own = len(fields(PackingNumbers))
+        loaded = [cg.load(table, place) for place in range(own + self.more)]
+        n = PackingNumbers(*loaded[:own])
+        with cg.loop(first, end) as item:
+            rest, part = item.iv // n.parts, item.iv % n.parts
+            group, panel = rest // n.panels, rest % n.panels
+            columns = cg.minimum(cg.index(n.outputs) - panel * self.width, self.width)
+            at = group * n.group + panel * n.panel + part * n.part
+            functions.call(self.panel, [source, out], [at, columns, *loaded[own:], item.iv * n.block])
 
 
 @dataclass(frozen=True)
@@ -221,15 +337,6 @@ class _PackTaps(SharedFunction):
             convert = self.conversion.convert
             matrix = PackingSource(source, tap.iv * stride + at, *along, columns, features, convert)
             pack_panels(panels, matrix, out, tap.iv * slots * self.width + to, slots if units.group > 1 else None)
-
-
-def _copy_window_lines(
-    shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
-) -> None:
-    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them, not in groups."""
-    nest = panel.nest
-    numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
-    shared.call(_PackWindows(panel.width, factor.conversion), [factor.buffer, buffer], numbers)
 
 
 @dataclass(frozen=True)

@@ -613,8 +613,8 @@ def test_one_element_windows(name: str, size: int, outputs: int, kind: str) -> N
 
 
 def test_convolutions_share_functions() -> None:
-    """Layers of several sizes, strides and windows have one function for sums, one for sums of more than 256 products,
-    one for packing weights, and one for all before the sums where lhs is packed, and where it is read in place."""
+    """Layers of several sizes, strides and windows have one function for sums, and one for more than 256 products, one
+    for packing weights, one epilogue, and loops over items where lhs is packed, and where it is read in place."""
     b = sx.XlaBuilder("test")
     y, number = b.parameter(0, sx.f32[1, 16, 12, 8]), 1
     for window, stride, features in ((3, 1, 16), (3, 2, 32), (1, 2, 16), (5, 1, 48)):
@@ -623,14 +623,17 @@ def test_convolutions_share_functions() -> None:
     text = sx.compile(b.build(y), options=sx.CompileOptions(vector_bits=256)).ir("buffers")
     shared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if "func.func private @stablexla_" in line]
     assert sorted(shared) == [
-        "stablexla_begin_item_of_images_in_place_f32_f32_f32_f32_f32_i32_i32",
-        "stablexla_begin_item_of_whole_rows_f32_f32_f32_f32_f32_i32_i32",
         "stablexla_copy_runs_f32_f32_f32",
+        "stablexla_epilogue_of_f32_1",
         "stablexla_fill_pixels_i32",
         "stablexla_fill_taps_i32",
+        "stablexla_pack_lines_16_f32_all_f32_f32_index",
         "stablexla_pack_lines_16_f32_f32_f32",
         "stablexla_sum_pixels_6x2_f32_f32_f32_i32_i32",
         "stablexla_sum_pixels_6x2_in_added_blocks_f32_f32_f32_i32_i32",
+        "stablexla_sum_pixels_6x2_in_added_blocks_in_chunks_of_whole_rows_f32_f32_f32_index",
+        "stablexla_sum_pixels_6x2_in_chunks_of_images_in_place_f32_f32_f32_index",
+        "stablexla_sum_pixels_6x2_in_chunks_of_whole_rows_f32_f32_f32_index",
     ]
 
 
