@@ -68,6 +68,11 @@ def can_be_held(array: npt.NDArray[Any]) -> bool:
     return element.bits >= 8 and not (element.is_complex or element.is_pred)
 
 
+def holds_arrays(size: int) -> bool:
+    """Return whether steps hold arrays of so many bytes: whoever reads their elements reads the array itself."""
+    return _holding.get() and size >= LEAST_BYTES
+
+
 def is_one_number(array: npt.NDArray[Any]) -> bool:
     """Return whether all elements have the same bits; none is one, too."""
     if not array.size or not any(array.strides):  # a view of one number

@@ -11,7 +11,11 @@ from stablexla.dialects.lazy_dataclass import dataclass
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a dense row-major array, in elements; none of them 0 even if the array is empty."""
-    return tuple(prod(max(1, extent) for extent in shape[d + 1 :]) for d in range(len(shape)))
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(1, extent)
+    return tuple(reversed(strides))
 
 
 @dataclass(frozen=True)

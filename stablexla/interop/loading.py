@@ -16,6 +16,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.builder import XlaBuilder
 from stablexla.builder.computation import XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.bracket_depth import without_elements
 from stablexla.dialects.errors import ParseError, UnsupportedError
 from stablexla.dialects.held_arrays import ELIDED
 from stablexla.interop.encodings import bytecode
@@ -123,15 +124,16 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
 
 def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool) -> ir.Module:
     """Parse a module of a text; VHLO and MHLO become StableHLO."""
+    short = without_elements(text)
     try:
         module = parse()
-        if "mhlo." not in text or not _holds_mhlo(module):
+        if "mhlo." not in short or not _holds_mhlo(module):
             module = to_stablehlo(module)
-            if MARK in text:
+            if MARK in short:
                 inline_resources(module, file)
-            return _in_our_form(module, text)
+            return _in_our_form(module, short)
     except ParseError as error:
-        if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
+        if "mhlo." not in short or not _OF_A_DIALECT.search(str(error)):
             raise
     from stablexla.interop.encodings.load_bytes import load_mhlo
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import mlir.ir as ir
 
+from stablexla.targets.codegen.calls import Packing
 from stablexla.targets.codegen.emit import emit_all, general_kernels, kernels_of
 from stablexla.targets.codegen.general import emit_general
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -55,6 +56,7 @@ def emit_kernels(
         own = [k for k in kernels if k.kind not in HOST_EMITTERS and k.name not in left_general]
         linked = early.link_kept(module, own, target)
     waiting = [kernel for kernel in kernels if kernel not in linked]
+    packing: list[Packing] = []
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         emitted = HOST_EMITTERS.emit(kernel, target) if kernel.kind in HOST_EMITTERS else None
@@ -62,11 +64,12 @@ def emit_kernels(
             emitted = EMITTERS.emit(kernel, target)
             if emitted is not None and early is not None:
                 early.take(kernel)
+                packing.extend(each for each in emitted.packs if each.input in kernel.constants)
         return None if emitted is None else (emitted, "emitted")
 
     emit_all(waiting, emit, emit_general)
     if early is not None:
-        early.finish(module, waiting)
+        early.finish(module, waiting, packs=bool(packing))
 
 
 def _are_ours() -> bool:

@@ -1,12 +1,14 @@
 """Operand packing at compile time: constant weights are packed once, not in every call.
 
 A kernel whose first phase only packs such an operand is called without that phase: its machine code is run here, and
-the packed panel replaces the constant.
+the packed panel replaces the constant. Where that code is made while others are emitted, the panel is filled when the
+program is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, c_int64, c_void_p
 from typing import Any
 
 import mlir.ir as ir
@@ -15,7 +17,7 @@ from mlir.dialects import arith, func, memref, scf, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.held_arrays import elements_attribute, held_array, leave_pages
+from stablexla.dialects.held_arrays import elements_attribute, held_array, holds_arrays, leave_pages
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import callee_of
 from stablexla.dialects.tensor_types import TensorType
@@ -24,8 +26,9 @@ from stablexla.lowering.support.operations import constant_attribute, is_tensor,
 from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import loop_that_keeps, viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
+from stablexla.targets.codegen.kernel import ELSEWHERE
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.llvm.early_code import borrowed_code
+from stablexla.targets.llvm.early_code import EarlyCode, borrowed_code, taken_from
 from stablexla.targets.llvm.engine import load
 from stablexla.targets.llvm.entry import ROLE
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
@@ -33,6 +36,9 @@ from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.signature.interface import Signature
+
+ALIGNMENT = 64
+"""Of packed arrays, in bytes, as of results."""
 
 Inputs = dict[str, frozenset[int]]
 """Numbers of some inputs, of each kernel that `main` calls."""
@@ -116,7 +122,48 @@ class _Work:
 
 
 def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> list[ir.Attribute]:
-    """Compile the phases and run each on its constants, one at a time; return the packed operands as bytes."""
+    """Return the packed operands as bytes, which are packed here or when the program is loaded."""
+    early = taken_from(module)
+    later = [early is not None and _is_filled_later(work, symbols) for work in works]
+    now = iter(_packed_now(module, symbols, [w for w, is_later in zip(works, later, strict=True) if not is_later]))
+    return [
+        _filled_later(early, work, symbols) if early is not None and is_later else next(now)
+        for work, is_later in zip(works, later, strict=True)
+    ]
+
+
+def _is_filled_later(work: _Work, symbols: ir.SymbolTable) -> bool:
+    """Whether the code is elsewhere, and nobody reads the bytes before the program does."""
+    function = symbols[work.phase.function].operation
+    scalars = [type_ for type_ in _inputs(work.phase.function, symbols)[:-2] if not isinstance(type_, ir.MemRefType)]
+    return ELSEWHERE in function.attributes and not scalars and holds_arrays(bytes_of(work.type))
+
+
+def _filled_later(early: EarlyCode, work: _Work, symbols: ir.SymbolTable) -> ir.Attribute:
+    """Hold zeros that the phase packs the constant into as soon as its code is loaded."""
+    phase, size = work.phase, bytes_of(work.type)
+    pointers = len(_inputs(phase.function, symbols)) - 2
+    # Bytes that a phase leaves unwritten are the executable's, too, and must not be what was in memory.
+    packed = np.zeros(size + ALIGNMENT, np.uint8)
+    first = -packed.ctypes.data % ALIGNMENT
+    packed = packed[first : first + size]  # vectors of a panel cross no cache lines
+
+    def fill(address: Callable[[str], int]) -> None:
+        function = CFUNCTYPE(None, *[c_void_p] * pointers, c_int64, c_int64)(address(phase.function))
+        given = _array(work.value)
+        arguments: list[int | None] = [None] * pointers  # the phase uses two buffers only
+        arguments[work.packing.input], arguments[work.place] = given.ctypes.data, packed.ctypes.data
+        function(*arguments, 0, phase.items)
+        leave_pages(given)
+
+    early.when_loaded.append(fill)
+    return elements_attribute(packed, _type(size))
+
+
+def _packed_now(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> list[ir.Attribute]:
+    """Compile the phases and run each on its constants, one at a time."""
+    if not works:
+        return []
     firsts = {work.phase.function: work for work in reversed(works)}
     phases = list(firsts.values())
     with module.context, ir.Location.unknown():

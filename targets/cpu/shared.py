@@ -131,15 +131,14 @@ class SharedFunctions:
         known = (name, key, self._target)
         if key is not None and known in symbols:
             return symbols[known]
-        made = self._declared(name, (), count)
+        session = open_session() if self._home.uses_library else None
+        symbol = name if session is not None else self._free_symbol(name)
+        made = self._declared(symbol, (), count)
         made.attributes["no_inline"] = ir.UnitAttr.get()
         arguments = [Value(argument) for argument in made.add_entry_block().arguments]
         with cg.emitting(made, self._target, in_blocks=False):
             emit(arguments)
-        session = open_session() if self._home.uses_library else None
-        if session is None:
-            symbol = self._free_symbol(name)
-        else:
+        if session is not None:
             text = made.operation.get_asm(assume_verified=True, use_local_scope=True)
             machine = (self._target.vector_bits, self._target.features, self._target.emulated)
             symbol = session.shared_symbol(name, [text, machine, active_choices()])

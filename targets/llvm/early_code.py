@@ -103,6 +103,7 @@ class EarlyCode:
         has_taken: whether main calls kernels that are not in the module.
         kept_names: names of the kernels whose code is kept, by the beginnings of those of their functions.
         cpu: the options with which code is made.
+        when_loaded: what is to be done with the loaded code, by a function from names to addresses.
     """
 
     def __init__(self, cpu: CpuOptions) -> None:
@@ -110,6 +111,7 @@ class EarlyCode:
         self.symbols: set[str] = set()
         self.kept_names: dict[str, str] = {}
         self.cpu = cpu
+        self.when_loaded: list[Callable[[Callable[[str], int]], None]] = []
         self._keeping = Keeping()
         self._waiting: list[TakenKernel] = []
         self.has_taken = False
@@ -227,17 +229,25 @@ class EarlyCode:
             self.has_taken = True
             self._take_waiting()
 
-    def finish(self, module: ir.Module, kernels: Sequence[Kernel]) -> None:
-        """Take the functions that wait, unless the program is small; these kernels were emitted, and are to be kept."""
-        if self.has_taken:
-            self._take_waiting()
+    def finish(self, module: ir.Module, kernels: Sequence[Kernel], *, packs: bool) -> None:
+        """Take the functions that wait, unless the program is small.
+
+        Args:
+            kernels: those that were emitted, and are to be kept.
+            packs: whether one of them packs constants, for which the code is wanted while the rest is made.
+        """
+        is_small = not self.has_taken
+        if self.has_taken or (packs and self._waiting):
+            self.has_taken = True
+            self._take_waiting(is_of_small=is_small)
             self._keeping.note_calls(module, kernels)
 
-    def _take_waiting(self) -> None:
+    def _take_waiting(self, *, is_of_small: bool = False) -> None:
         for kernels in _cut(self._waiting):
             symbols = [symbol for kernel in kernels for symbol in kernel.symbols]
             threads = self._threads or self._start(symbols[0].op.context)
-            self._keeping.add_part(threads.add(partial(self._compiled, self._moved(symbols))), kernels)
+            job = partial(self._compiled, self._moved(symbols), is_of_small=is_of_small)
+            self._keeping.add_part(threads.add(job), kernels)
         self._waiting = []
 
     def results(self, others: Sequence[Job]) -> list[bytes]:
@@ -257,6 +267,12 @@ class EarlyCode:
         of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
         linked = [part.code for part in self._linked.values()]
         return [*of_library, *linked, *(file for number, file in enumerate(made) if number not in numbers)]
+
+    def use(self, address: Callable[[str], int]) -> None:
+        """Do what waits for the loaded code, given a function from names to addresses."""
+        for use in self.when_loaded:
+            use(address)
+        self.when_loaded = []
 
     def lent_to(self, program: ir.Module) -> EarlyCode:
         """Return a session for a program that calls functions of this one's, with the object files that it needs."""

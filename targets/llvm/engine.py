@@ -108,6 +108,8 @@ def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
         try:
             pack_entry(module)
             code = LoadedCode(_object_files(module, cpu), processor.LEVELS.get(cpu.cpu, processor.features()))
+            if (early := taken_from(module)) is not None:
+                early.use(code.address)
         except (ir.MLIRError, LlvmError, LoadError, RuntimeError) as error:
             said = [*messages_of(error, seen), str(error)]
     if said:

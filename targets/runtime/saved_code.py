@@ -63,6 +63,17 @@ class LoadedCode:
         self._called |= called
         return {**own, **_addresses(others), **{name: target.address for name, target in called.items()}}
 
+    def address(self, name: str) -> int:
+        """Return where a function is; of equal names it is the last one, as for those that call it.
+
+        Raises:
+            LoadError: there is none.
+        """
+        found = [place for code in self._code if (place := code.address(name))]
+        if not found:
+            raise LoadError(f"the code has no function {name}")
+        return found[-1]
+
     @property
     def nbytes(self) -> int:
         """Memory of the machine code."""

@@ -82,7 +82,7 @@ class _Reading:
     def takes(self, number: int) -> bool:
         """Read an operation of the epilogue; return whether the key tells all of it."""
         op = self.contraction.epilogue[number]
-        given, body = [self._operand(i) for i in op.inputs], body_key(op.body)
+        given, body = [self._operand(i) for i in op.inputs], _body_key(op.body)
         if body is None or any(each is None for each in given):
             return False
         self.key.append((tuple(given), body))
@@ -94,7 +94,7 @@ class _Reading:
         if i.kind == "value":
             return self.made[i.value]
         if i.value not in self.inputs:
-            return constant_key(i.value)
+            return _constant_key(i.value)
         if i.kind == "scalar":
             return i.kind, self.inputs[i.value], i.value.type
         strides = [stride_along(axis, i) for axis in self.axes if axis.dims]
@@ -103,13 +103,13 @@ class _Reading:
         return (i.kind, self.inputs[i.value], i.value.type.element_type) if len(known) == len(strides) else None
 
 
-def body_key(block: ir.Block) -> tuple[Hashable, ...] | None:
+def _body_key(block: ir.Block) -> tuple[Hashable, ...] | None:
     """Return a key of the computation of one element; None for one that has regions, or reads its place."""
     values: dict[ir.Value, int] = {argument: number for number, argument in enumerate(block.arguments)}
     found: list[Hashable] = []
     for view in block.operations:
         op = view.operation
-        operands = tuple(values[o] if o in values else constant_key(o) for o in op.operands)
+        operands = tuple(values[o] if o in values else _constant_key(o) for o in op.operands)
         if any(each is None for each in operands) or len(op.regions) or op.name == "linalg.index":
             return None
         attributes = tuple((each, op.attributes[each]) for each in op.attributes)
@@ -120,7 +120,7 @@ def body_key(block: ir.Block) -> tuple[Hashable, ...] | None:
     return tuple(found)
 
 
-def constant_key(value: ir.Value) -> Hashable | None:
+def _constant_key(value: ir.Value) -> Hashable | None:
     """Return a key of a constant from outside of a body; None of any other value."""
     maker = defining(value)
     return None if maker is None or maker.name != "arith.constant" else (maker.name, maker.attributes["value"])

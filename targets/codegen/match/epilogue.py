@@ -82,6 +82,7 @@ class ContractionScene:
         compute: ir.Type | None = None,
     ) -> None:
         self.contraction = contraction
+        self._arguments = arguments
         self.inputs = arguments.inputs
         self.results = arguments.results
         self.compute = compute or accumulator_type(contraction)
@@ -90,6 +91,15 @@ class ContractionScene:
         self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
         self._partial = partial
         self.vectors = stores_vectors(contraction)
+
+    @property
+    def partial(self) -> Value | None:
+        """The buffer of partial sums, if results do not hold them."""
+        return self._partial
+
+    def swapped(self) -> ContractionScene:
+        """Return the scene of the transposed product."""
+        return ContractionScene(self.contraction.swapped(), self._arguments, self._partial, self.compute)
 
     # Operands.
 
@@ -222,7 +232,7 @@ class ContractionScene:
         columns = cg.index(size[1])
         number = cg.known(columns)
         multiple, end = ends or ((1, self.contraction.n.extent) if number is None else (number, number))
-        if self.vectors and multiple % (2 * lanes) == 0 and self._is_deep:
+        if self.vectors and multiple % (2 * lanes) == 0 and self.is_deep:
             lanes *= 2
         rest = end % lanes
         whole = columns - columns % lanes
@@ -278,7 +288,7 @@ class ContractionScene:
                 write(row, start, rest)
 
     @property
-    def _is_deep(self) -> bool:
+    def is_deep(self) -> bool:
         """Whether results are 16-bit numbers after a long chain of operations and roundings.
 
         Two registers of them then go through the epilogue together, which hides its latency.

@@ -104,18 +104,15 @@ class Blocking(ABC):
         if self.shared:
             name = kernel.impl_name + "_pack"
             with kernel.phase(target, scratch, name, unroll=self.unroll) as arguments:
-                self._pack_all(ContractionScene(c, arguments), arguments)
+                self.pack_all(ContractionScene(c, arguments), arguments)
             extents = self._pack_extents
             grain = max(1, round(self.pack_work / (self.panels * self.panel_size)))
             phases.append(Phase(name, math.prod(extents), grain))
-        order = [self.parts, c.batches, self.row_blocks, self.column_blocks]
         with kernel.phase(target, scratch, unroll=self.unroll) as arguments:
             packed = arguments.scratch[: len(self.packed_rhs)] if self.shared else None
             scene = ContractionScene(c, arguments, arguments.scratch[-1] if self.needs_partial else None)
-            item = self.item(scene, packed)
-            with arguments.split_items(order) as place:
-                item.write(*place)
-        items = math.prod(order)
+            self.sum_all(scene, arguments, packed)
+        items = math.prod(self._order)
         grain = contraction_grain(c, items)
         phases.append(Phase(kernel.impl_name, items, grain))
         if self.parts > 1:
@@ -151,7 +148,19 @@ class Blocking(ABC):
         groups = math.ceil(self.panel_count / self.panels)
         return [*(axis.extent for axis in self.rhs_batch), self.all_k_blocks, groups]
 
-    def _pack_all(self, scene: ContractionScene, arguments: KernelArguments) -> None:
+    @property
+    def _order(self) -> list[int]:
+        """The array of items."""
+        return [self.parts, self.contraction.batches, self.row_blocks, self.column_blocks]
+
+    def sum_all(self, scene: ContractionScene, arguments: KernelArguments, packed: list[Value] | None) -> None:
+        """Emit the items of a call."""
+        item = self.item(scene, packed)
+        with arguments.split_items(self._order) as place:
+            item.write(*place)
+
+    def pack_all(self, scene: ContractionScene, arguments: KernelArguments) -> None:
+        """Emit the items of a call of the packing phase."""
         c, width, extents = self.contraction, self.panels * self.width, self._pack_extents
         with arguments.split_items(extents) as (*batch, number, group):
             _, at, steps = self.k_block(number)

@@ -204,11 +204,23 @@ def pack_operand(
     to: PackedOperand,
 ) -> None:
     """Call the packing of a matrix into panels, converted by `conversion`; see `pack_panels`."""
-    along = [source.along_width, source.along_depth]
-    contiguous = (along[0] == 1, along[1] == 1)
-    spec = _PackPanels(panels.width, contiguous, conversion, source.ahead, source.deep)
+    along = source.along_width, source.along_depth
+    spec = packing_function(panels.width, along, conversion, ahead=source.ahead, deep=source.deep)
     numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
     functions.call(spec, [source.buffer, to.buffer], numbers)
+
+
+def packing_function(
+    width: int, along: tuple[Index, Index], conversion: Conversion, *, ahead: bool, deep: bool
+) -> SharedFunction:
+    """Return the function that packs a matrix into panels of a width, as `pack_operand` calls it.
+
+    Args:
+        along: strides along the width and along k.
+        ahead, deep: as of `PackingSource`.
+    """
+    contiguous = cg.known(along[0]) == 1, cg.known(along[1]) == 1
+    return _PackPanels(width, contiguous, conversion, ahead, deep)
 
 
 @dataclass(frozen=True)

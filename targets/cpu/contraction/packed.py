@@ -13,10 +13,11 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, SumState, accumulator_type
+from stablexla.targets.cpu.contraction.driven import DrivenGemm
 from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, RhsBlock, Size
 from stablexla.targets.cpu.contraction.factors import Bundle, ComputedRhs, Step
 from stablexla.targets.cpu.contraction.micro_kernel import (
@@ -26,6 +27,7 @@ from stablexla.targets.cpu.contraction.micro_kernel import (
     call_micro_kernel,
     macro_kernel_loops,
     pack_operand,
+    packing_function,
 )
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, prefetch_tile
@@ -58,10 +60,12 @@ class PackedPlan:
 
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
     """Emit a contraction as packed GEMM."""
-    return _Blocking(contraction, plan, target, SharedFunctions(kernel, target)).emit(kernel, target)
+    return PackedBlocking(contraction, plan, target, SharedFunctions(kernel, target)).emit(kernel, target)
 
 
-class _Blocking(Blocking):
+class PackedBlocking(Blocking):
+    """Cache blocks of products of one element type."""
+
     def __init__(self, c: Contraction, plan: PackedPlan, target: CpuTarget, functions: SharedFunctions) -> None:
         self.element, self.functions, self.in_place = accumulator_type(c), functions, plan.in_place
         lanes = max(1, target.vector_bits // cg.bits_of(self.element))
@@ -72,10 +76,27 @@ class _Blocking(Blocking):
         self.lhs_panels = PackedPanels(plan.tile.rows, plan.depth, lanes)
         last = c.k.extent - (self.k_blocks - 1) * plan.depth
         self.is_deep = last // self.pieces >= max(self.rhs_panels.square, self.lhs_panels.square)
+        self.driven: DrivenGemm | None = None
+        if DrivenGemm.takes(self):
+            lhs = packing_function(plan.tile.rows, (c.m.a, c.k.a), c.a.conversion, ahead=False, deep=self.is_deep)
+            rhs = packing_function(self.width, (c.n.b, c.k.b), c.b.conversion, ahead=True, deep=self.is_deep)
+            self.driven = DrivenGemm(self, lhs, rhs, functions)
 
     @property
     def packed_rhs(self) -> list[tuple[ir.Type, int]]:
         return [(self.element, self.panel_size)]
+
+    def pack_all(self, scene: ContractionScene, arguments: KernelArguments) -> None:
+        if self.driven is None:
+            super().pack_all(scene, arguments)
+        else:
+            self.driven.pack(scene, arguments.scratch[0], (arguments.lo, arguments.hi))
+
+    def sum_all(self, scene: ContractionScene, arguments: KernelArguments, packed: list[Value] | None) -> None:
+        if self.driven is None:
+            super().sum_all(scene, arguments, packed)
+        else:
+            self.driven.sum(scene, packed[0] if packed else None, (arguments.lo, arguments.hi))
 
     def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
         c, to = self.contraction, PackedOperand(buffers[0], place.at(self.panel_size))
@@ -91,9 +112,9 @@ class _Blocking(Blocking):
 
 
 class _Item(GemmItem):
-    blocking: _Blocking
+    blocking: PackedBlocking
 
-    def __init__(self, blocking: _Blocking, scene: ContractionScene, packed: list[Value] | None) -> None:
+    def __init__(self, blocking: PackedBlocking, scene: ContractionScene, packed: list[Value] | None) -> None:
         super().__init__(blocking, scene, packed)
         self.functions = blocking.functions
         tiles = math.ceil(math.ceil(self.c.m.extent / blocking.tile.rows) / blocking.row_blocks)

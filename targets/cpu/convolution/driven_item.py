@@ -7,10 +7,8 @@ from dataclasses import fields, replace
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.match.alike import form_of_epilogue, with_numbers
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_sums
-from stablexla.targets.cpu.callbacks import Callback, buffer_at, emit_callback
+from stablexla.targets.cpu.callbacks import Callback, buffer_at
 from stablexla.targets.cpu.convolution.coordinates import ONE_ROW
 from stablexla.targets.cpu.convolution.driver import ConvolutionDriver, DriverNumbers, RowOfSums, Sums
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
@@ -18,6 +16,7 @@ from stablexla.targets.cpu.convolution.item import StagedRow, write_row
 from stablexla.targets.cpu.convolution.packing import LhsPacking
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
 from stablexla.targets.cpu.convolution.weights import PanelPacking
+from stablexla.targets.cpu.epilogues import emit_epilogue
 
 
 def is_driven(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
@@ -120,31 +119,20 @@ class DrivenItem(ImplicitGemmItem):
 
     def _epilogue(self) -> Callback:
         """Emit the function that stores a row of sums."""
-        c, sums, lanes, outputs = self.convolved.contraction, self.scene.compute, self.lanes, self.weights.outputs
-        inputs, results = self.scene.inputs, self.scene.results
-        read = [inputs[number] for number in c.epilogue_inputs]
+        lanes, outputs = self.lanes, self.weights.outputs
         ends = math.gcd(outputs, self.weights.width), outputs
-        # Squares of lanes are transposed by code that depends on the number of pixels, too.
-        form = form_of_epilogue(c) if self.scene.vectors else None
 
-        def emit(buffers: list[Value], numbers: list[Value], call: list[Value]) -> None:
-            row, given = RowOfSums(*call), list(inputs)
-            for number, buffer in zip(c.epilogue_inputs, buffers, strict=False):
-                given[number] = buffer
-            arguments = KernelArguments(given, buffers[len(read) :], [], row.at, row.at)
-            of = c if form is None else with_numbers(c, form, numbers)
-            scenes = (
-                ContractionScene(of, arguments, compute=sums),
-                ContractionScene(c.swapped(), arguments, compute=sums),
-            )
-            at, coordinates = cg.index(0), [row.image, row.row][: len(of.batch)]
-            for axis, x in zip(of.batch, coordinates, strict=True):
-                at = at + x * axis.c
+        def write(scene: ContractionScene, call: list[Value]) -> None:
+            row, axes = RowOfSums(*call), scene.contraction.batch
+            coordinates = [row.image, row.row][: len(axes)]
+            at = cg.total(x * axis.c for axis, x in zip(axes, coordinates, strict=True))
             frame = BatchFrame(cg.index(0), cg.index(0), at, tuple(coordinates))
             size, first = (row.count, row.columns), (row.place, row.column)
-            part = StagedRow(buffer_at(row.stage, sums), row.step, row.at, frame, size, first, ends)
-            write_row(scenes, part, None if scenes[0].vectors else cg.alloca(lanes * lanes, sums))
+            part = StagedRow(buffer_at(row.stage, scene.compute), row.step, row.at, frame, size, first, ends)
+            square = None if scene.vectors else cg.alloca(lanes * lanes, scene.compute)
+            write_row((scene, scene.swapped()), part, square)
 
-        key = None if form is None else (form.key, sums, ends[0] % (2 * lanes) == 0, ends[1] % lanes)
-        given = [*read, *results], [] if form is None else form.numbers, len(fields(RowOfSums))
-        return emit_callback(self.shared, f"stablexla_epilogue_of_{sums}", key, given, emit)
+        # Squares of lanes are transposed by code that depends on the number of pixels, too.
+        key = self.scene.is_deep and ends[0] % (2 * lanes) == 0, outputs % lanes
+        count, shares = len(fields(RowOfSums)), self.scene.vectors
+        return emit_epilogue(self.shared, self.scene, key, count, write, shares=shares)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -72,10 +72,9 @@ class StagedItem(ConvolutionItem):
 
     stage: Value
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        if self.plan.staged:
-            self._square = cg.alloca(self.lanes * self.lanes, self.scene.compute)
+    @cached_property
+    def _square(self) -> Value:
+        return cg.alloca(self.lanes * self.lanes, self.scene.compute)
 
     @abstractmethod
     def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:

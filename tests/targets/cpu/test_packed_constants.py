@@ -14,6 +14,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.codegen.calls import Packing, Phase
 from stablexla.targets.cpu import packed_constants
+from stablexla.targets.llvm import early_code
 
 Make = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
 
@@ -230,6 +231,71 @@ def test_explain_and_compare_know_it() -> None:
 def test_a_library_for_c_holds_it() -> None:
     x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
     assert "_impl_pack" not in built(sx.dot, "f32", x, weight, constant=True).ir("llvm", large_elements_limit=8)
+
+
+# Programs of enough kernels that their code is made while others are emitted.
+LARGE: dict[str, tuple[Make, str, tuple[int, ...], tuple[int, ...]]] = {
+    "products": (sx.dot, "f32", (70, 600), (600, 600)),
+    "products of bf16": (sx.dot, "bf16", (70, 600), (600, 600)),
+    "convolutions": (lambda x, w: sx.conv(x, w, (1, 1), "SAME"), "f32", (2, 64, 14, 14), (64, 64, 3, 3)),
+}
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one, code is made when all of it is emitted."""
+    threads = max(2, early_code.host_target().num_threads)
+    monkeypatch.setattr(early_code, "host_target", lambda: type("Two", (), {"num_threads": threads}))
+
+
+def large_program(name: str, small: np.ndarray | None = None) -> tuple[list[sx.XlaComputation], list[np.ndarray]]:
+    """A program with its weights as constants and with parameters, and the arguments of that one."""
+    make, element, shape, weights = LARGE[name]
+    given, made = [drawn(element, *shape)], []
+    given += [drawn(element, *weights, seed=number) for number in range(1, 5)]
+    given += [] if small is None else [small]
+    for constant in (True, False):
+        b = sx.XlaBuilder("large")
+        ops = [b.parameter(0, sx.Shape(element, shape))]
+        for number, array in enumerate(given[1:], 1):
+            ops.append(b.constant(array) if constant else b.parameter(number, sx.Shape(element, array.shape)))
+        y = ops[0]
+        for activation, weight in zip((sx.tanh, sx.logistic, sx.sin, sx.cos, sx.abs), ops[1:], strict=False):
+            y = activation(make(y, weight))
+        made.append(b.build(y))
+    return made, given
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_weights_packed_when_the_program_is_loaded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None
+) -> None:
+    """By the phases that it has already: none is compiled for that. A saved program has them packed."""
+    (constant, plain), given = large_program(name)
+    (expected,) = sx.compile(plain).execute(given)
+    now: list[int] = []
+    monkeypatch.setattr(packed_constants, "_packed_now", lambda module, symbols, works: now.extend(works) or [])
+    executable = sx.compile(constant)
+    assert not now
+    np.testing.assert_array_equal(executable(given[0]), expected)
+    assert {array.ctypes.data % packed_constants.ALIGNMENT for array in executable._function.constants} == {0}
+    executable.save(tmp_path / "program")
+    np.testing.assert_array_equal(sx.load_executable(tmp_path / "program")(given[0]), expected)
+
+
+def test_a_small_weight_beside_large_ones(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
+    """Its elements are in the module, which is read before: it is packed at once, the others are not."""
+    (constant, plain), given = large_program("convolutions", drawn("f32", 40, 64, 1, 1, seed=9))
+    (expected,) = sx.compile(plain).execute(given)
+    now, pack = list[object](), packed_constants._packed_now
+
+    def noted(module: ir.Module, symbols: ir.SymbolTable, works: list[packed_constants._Work]) -> list[ir.Attribute]:
+        now.extend(works)
+        return pack(module, symbols, works)
+
+    monkeypatch.setattr(packed_constants, "_packed_now", noted)
+    np.testing.assert_array_equal(sx.compile(constant)(given[0]), expected)
+    assert len(now) == 1
 
 
 def test_bytes_that_a_phase_leaves_unwritten_are_zeros() -> None:

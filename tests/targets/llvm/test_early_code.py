@@ -85,7 +85,7 @@ def test_what_fails_early_is_compiled_again(
 ) -> None:
     tried = []
 
-    def fail(self: Early, part: Any) -> bytes:
+    def fail(self: Early, part: Any, **_: Any) -> bytes:
         tried.append(part)
         raise (LlvmError if where == "_compiled" else sx.CompileError)("not today")
 

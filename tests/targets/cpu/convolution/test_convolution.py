@@ -624,7 +624,7 @@ def test_convolutions_share_functions() -> None:
     shared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if "func.func private @stablexla_" in line]
     assert sorted(shared) == [
         "stablexla_copy_runs_f32_f32_f32",
-        "stablexla_epilogue_of_f32_1",
+        "stablexla_epilogue_of_f32",
         "stablexla_fill_pixels_i32",
         "stablexla_fill_taps_i32",
         "stablexla_pack_lines_16_f32_all_f32_f32_index",

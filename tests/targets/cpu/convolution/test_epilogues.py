@@ -96,7 +96,10 @@ class InProgram(InNumpy):
 class Program:
     """Convolutions beside one another, each with the epilogue."""
 
-    def __init__(self, layers: list[Layer], epilogue: Epilogue, numbers: sx.ConvDimensionNumbers = NHWC) -> None:
+    def __init__(
+        self, layers: list[Layer], epilogue: Epilogue, numbers: sx.ConvDimensionNumbers = NHWC, element: str = "f32"
+    ) -> None:
+        self.element, self.dtype = element, sx.element_type(element).dtype
         self.rng, self.arrays = np.random.default_rng(0), list[np.ndarray]()
         self.builder, self.expected, roots = sx.XlaBuilder("test"), list[np.ndarray](), list[sx.XlaOp]()
         for layer in layers:
@@ -106,9 +109,9 @@ class Program:
         self.computation = self.builder.build(sx.tuple(roots))
 
     def _array(self, shape: tuple[int, ...]) -> tuple[sx.XlaOp, np.ndarray]:
-        array = self.rng.normal(size=shape).astype(np.float32)
+        array = self.rng.normal(size=shape).astype(self.dtype)
         self.arrays.append(array)
-        return self.builder.parameter(len(self.arrays) - 1, sx.Shape("f32", shape)), wide(array)
+        return self.builder.parameter(len(self.arrays) - 1, sx.Shape(self.element, shape)), wide(array)
 
     def _layer(self, layer: Layer, epilogue: Epilogue, numbers: sx.ConvDimensionNumbers) -> tuple[Any, Any]:
         last = numbers is NHWC
@@ -149,7 +152,8 @@ class Program:
         """Compare with numpy; `epilogues` are called back."""
         executable = sx.compile(self.computation, options=options)
         for made, wanted in zip(executable(*self.arrays), self.expected, strict=True):
-            assert_same(np.asarray(made), wanted.astype(np.float32), scale=2e-6)
+            scale = 2e-6 if self.dtype.itemsize > 2 else 2e-2  # sums and each operation are rounded
+            assert_same(np.asarray(made), wanted.astype(self.dtype), scale=scale)
         if epilogues is not None:
             found = re.findall(r"func\.func private @stablexla_epilogue_of_\w+", executable.ir("buffers"))
             assert len(found) == epilogues
@@ -166,6 +170,34 @@ LAYERS = [Layer(2, 9, 7, 8, 16), Layer(2, 6, 8, 16, 48), Layer(4, 5, 16, 4, 32, 
 )
 def test_sizes_share_an_epilogue(epilogue: Epilogue, epilogues: int | None, bits: int) -> None:
     Program(LAYERS, epilogue).check(epilogues, sx.CompileOptions(vector_bits=bits))
+
+
+@pytest.mark.parametrize("element", ["f64", "bf16", "f16"])
+def test_other_elements(element: str) -> None:
+    """Sums of short floats are f32, and converted where the epilogue begins."""
+    Program(LAYERS, residual, element=element).check(None)
+    Program(LAYERS, bias_and_scale, element=element).check(None)
+
+
+def test_groups_share_an_epilogue() -> None:
+    """Their features are counted on: a panel of the second group begins behind those of the first."""
+    b, rng, arrays, expected = sx.XlaBuilder("groups"), np.random.default_rng(0), list[np.ndarray](), list[np.ndarray]()
+
+    def given(*shape: int) -> sx.XlaOp:
+        arrays.append(rng.normal(size=shape).astype(np.float32))
+        return b.parameter(len(arrays) - 1, sx.Shape("f32", shape))
+
+    roots = []
+    for groups, features, outputs in ((2, 8, 40), (3, 16, 120)):
+        x, w, bias = given(1, 9, 8, groups * features), given(3, 3, features, outputs), given(outputs)
+        y = sx.conv_general_dilated(x, w, (1, 1), "SAME", None, None, NHWC, feature_group_count=groups)
+        roots.append(sx.add(y, bias, broadcast_dimensions=(3,)))
+        x_array, w_array, bias_array = (wide(a) for a in arrays[-3:])
+        window = {"strides": (1, 1), "padding": [(1, 1)] * 2}
+        expected.append(convolve(x_array, w_array, NHWC, **window, feature_groups=groups) + bias_array)
+    executable = sx.compile(b.build(sx.tuple(roots)))
+    for made, wanted in zip(executable.execute(arrays), expected, strict=True):
+        assert_same(np.asarray(made), wanted.astype(np.float32), scale=2e-6)
 
 
 @pytest.mark.parametrize(("outputs", "epilogues"), [((20, 36), 1), ((20, 33), 2), ((15, 31), 1), ((16, 17), 2)])
