@@ -67,6 +67,8 @@ def emit_kernels(
                 packing.extend(each for each in emitted.packs if each.input in kernel.constants)
         return None if emitted is None else (emitted, "emitted")
 
+    if early is not None:
+        early.expect(len(waiting))
     emit_all(waiting, emit, emit_general)
     if early is not None:
         early.finish(module, waiting, packs=bool(packing))

@@ -36,9 +36,10 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.runtime import processor, undefined_symbols
 
-# In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
-# program is known to be none of the small ones, and worth threads.
+# In operations on buffers, of which one makes about three in LLVM's dialect: of so many a part is worth a thread.
 PART = 200
+# Programs of so many kernels are known to be none of the small ones.
+MANY_KERNELS = Gate("early-code.many-kernels", 5, eager=1)
 # Of a program of fewer kernels little is left when one of them is edited, and looking for them takes 2% of it.
 LEAST_KERNELS = Gate("early-code.least-kernels", 4, eager=1)
 _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
@@ -115,6 +116,7 @@ class EarlyCode:
         self._keeping = Keeping()
         self._waiting: list[TakenKernel] = []
         self.has_taken = False
+        self._weight = self._count = 0
         self._threads: CodeThreads | None = None
         self._linked: dict[str, KeptPart] = {}  # each behind those that it calls
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
@@ -213,6 +215,10 @@ class EarlyCode:
         self.has_taken = True
         return True
 
+    def expect(self, count: int) -> None:
+        """Note how many kernels will be emitted."""
+        self._count = count
+
     def take(self, kernel: Kernel) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
 
@@ -225,8 +231,7 @@ class EarlyCode:
         if module != self.module:
             return
         self._waiting.append(TakenKernel([Symbol.of(function) for function in kernel.emitted], kernel.digest))
-        if _weight(self._waiting) >= (PART if self.has_taken else MOST_OF_SMALL() // 3):
-            self.has_taken = True
+        if _weight(self._waiting) >= least_of_part():
             self._take_waiting()
 
     def finish(self, module: ir.Module, kernels: Sequence[Kernel], *, packs: bool) -> None:
@@ -236,14 +241,16 @@ class EarlyCode:
             kernels: those that were emitted, and are to be kept.
             packs: whether one of them packs constants, for which the code is wanted while the rest is made.
         """
-        is_small = not self.has_taken
         if self.has_taken or (packs and self._waiting):
-            self.has_taken = True
-            self._take_waiting(is_of_small=is_small)
+            self._take_waiting()
             self._keeping.note_calls(module, kernels)
 
-    def _take_waiting(self, *, is_of_small: bool = False) -> None:
+    def _take_waiting(self) -> None:
+        self.has_taken = True
         for kernels in _cut(self._waiting):
+            # LLVM takes its time for small programs. Whether this is one is not known yet, but for its kernels.
+            self._weight += _weight(kernels)
+            is_of_small = self._count < MANY_KERNELS() and self._weight < MOST_OF_SMALL() // 3
             symbols = [symbol for kernel in kernels for symbol in kernel.symbols]
             threads = self._threads or self._start(symbols[0].op.context)
             job = partial(self._compiled, self._moved(symbols), is_of_small=is_of_small)
@@ -365,6 +372,11 @@ def _meet(context: ir.Context, manager: Any) -> None:
         with context, ir.Location.unknown():
             run_passes(manager, ir.Module.create())
         known[context] = None
+
+
+def least_of_part() -> int:
+    """Return the operations from which on kernels are taken."""
+    return min(PART, MOST_OF_SMALL() // 3)
 
 
 def _weight(kernels: Sequence[TakenKernel]) -> int:

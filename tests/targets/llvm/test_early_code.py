@@ -79,6 +79,27 @@ def test_a_small_program_is_compiled_at_once() -> None:
     assert len(files_of(sx.compile(b.build(sx.abs(x))))) == 1
 
 
+def test_many_kernels_are_no_small_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM takes its time for the first parts of programs of fewer."""
+    monkeypatch.setattr(early_code, "PART", 1)
+    monkeypatch.setattr(early_code, "host_target", lambda: type("Two", (), {"num_threads": 2}))
+    compile_part, small = Early._compiled, list[bool]()
+
+    def noted(self: Early, part: ir.Module, *, is_of_small: bool = False) -> bytes:
+        if early_code._PART in part.operation.attributes:
+            small.append(is_of_small)
+        return compile_part(self, part, is_of_small=is_of_small)
+
+    monkeypatch.setattr(Early, "_compiled", noted)
+    count = len(compiled().kernels)
+    for least, expected in ((count, False), (count + 1, True)):
+        small.clear()
+        monkeypatch.setattr(early_code.MANY_KERNELS, "usual", least)
+        compiled()
+        assert small
+        assert any(small) == expected
+
+
 @pytest.mark.parametrize("where", ["_compiled", "_moved"])
 def test_what_fails_early_is_compiled_again(
     taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, where: str

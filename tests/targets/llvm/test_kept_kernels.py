@@ -178,6 +178,7 @@ def test_a_small_program_stays_whole(
     emitted.clear()
     made.clear()
     monkeypatch.setattr(early_code.MOST_OF_SMALL, "usual", 10_000)
+    monkeypatch.setattr(early_code, "PART", 10_000)
     monkeypatch.setattr(split_module.LEAST_OPERATIONS, "usual", 10_000)
     executable = compiled()
     assert len(emitted) == len(executable.kernels)

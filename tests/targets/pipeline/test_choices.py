@@ -9,7 +9,7 @@ import stablexla as sx
 from stablexla.dialects.choices import GATES, Choices, chosen
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.grouping.complex_products import LEAST_WORK
-from stablexla.targets.llvm import engine
+from stablexla.targets.llvm import early_code, engine
 from stablexla.targets.pipeline.knobs import knobs
 
 NAME = "complex-products.least-work"
@@ -77,6 +77,7 @@ def test_a_pass_is_given_them() -> None:
 def test_machine_code_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is made after the last pass: by parts, from fewer operations on."""
     monkeypatch.setattr(engine, "host_target", lambda: CpuTarget(num_threads=4))
+    monkeypatch.setattr(early_code, "PART", 10_000)
     b = sx.XlaBuilder("parts")
     x, y = (b.parameter(n, sx.f32[20, 30]) for n in range(2))
     program = b.build(sx.tuple([sx.transpose(x, (1, 0)), sx.reduce(y, b.constant(0.0), sx.add, (1,))]))
