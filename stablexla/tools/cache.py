@@ -116,8 +116,8 @@ def _usual_programs() -> Iterator[XlaComputation]:
         return b, [b.parameter(number, shape) for number, shape in enumerate(shapes)]
 
     for type_ in (sx.f32, sx.f64, sx.bf16, sx.f16):
-        b, (x, y) = program(f"product, {type_}", type_[300, 500], type_[500, 400])
-        yield b.build(x @ y)
+        b, (x, y, z, row) = program(f"product, {type_}", type_[300, 500], type_[500, 400], type_[500, 400], type_[400])
+        yield b.build(sx.tuple([x @ y, sx.max(sx.add(x @ z, row, broadcast_dimensions=(1,)), 0)]))
     for type_ in (sx.f32, sx.f64):
         b, (x, y) = program(f"product of short k, {type_}", type_[200, 200], type_[200, 250])
         yield b.build(x @ y)
@@ -131,8 +131,11 @@ def _usual_programs() -> Iterator[XlaComputation]:
     for type_ in (sx.f32, sx.f64, sx.bf16):
         for size, features, groups, stride in ((3, 32, 1, 1), (1, 32, 1, 1), (7, 3, 1, 2), (3, 32, 32, 1)):
             title = f"convolution {size}x{size}{' by channel' if groups > 1 else ''}, {type_}"
-            b, (x, w) = program(title, type_[1, 56, 56, features], type_[size, size, features // groups, 64])
-            yield b.build(sx.conv_general(x, w, (stride, stride), "SAME", ("NHWC", "HWIO", "NHWC"), groups))
+            weights = type_[size, size, features // groups, 64]
+            b, (x, w, v, row) = program(title, type_[1, 56, 56, features], weights, weights, type_[64])
+            numbers = "NHWC", "HWIO", "NHWC"
+            y, z = (sx.conv_general(x, each, (stride, stride), "SAME", numbers, groups) for each in (w, v))
+            yield b.build(sx.tuple([y, sx.max(sx.add(z, row, broadcast_dimensions=(3,)), 0)]))
     for type_ in (sx.f32, sx.f64):
         b, (x,) = program(f"elementary functions, {type_}", type_[37])
         unary = (sx.sin, sx.cos, sx.tan, sx.exp, sx.expm1, sx.log, sx.log1p, sx.tanh, sx.logistic, sx.cbrt, sx.erf)
