@@ -16,7 +16,7 @@ _OTHERS = bytes(set(range(256)) - {*_OPENING, *_CLOSING})
 
 
 _LONG = 4096
-"""Characters of elements that are left out."""
+"""Digits of a constant, of more of which it is large."""
 
 
 def without_elements(text: str) -> str:
@@ -27,8 +27,12 @@ def without_elements(text: str) -> str:
     """
     if len(text) < 2 * _LONG:
         return text
-    parts = text.split('"')
-    return '"'.join("0x" if len(part) > _LONG and part.startswith("0x") else part for part in parts)
+    return '"'.join("0x" if len(part) > _LONG and _is_digits(part) else part for part in text.split('"'))
+
+
+def _is_digits(part: str) -> bool:
+    """Return whether what stands between quote marks is digits: not code behind a quote mark in a comment."""
+    return part.startswith("0x") and not any(character in part for character in "\n.([{<")
 
 
 def too_deep(text: str) -> tuple[int, int] | None:

@@ -38,9 +38,8 @@ from stablexla.targets.runtime import processor, undefined_symbols
 
 # In operations on buffers, of which one makes about three in LLVM's dialect: of so many a part is worth a thread.
 PART = 200
-# Programs of so many kernels are known to be none of the small ones.
-MANY_KERNELS = Gate("early-code.many-kernels", 5, eager=1)
-# Of a program of fewer kernels little is left when one of them is edited, and looking for them takes 2% of it.
+# A program of so many kernels is none of the small ones, for which LLVM takes its time. Of fewer little is left when
+# one of them is edited, and looking for them takes 2% of it.
 LEAST_KERNELS = Gate("early-code.least-kernels", 4, eager=1)
 _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
 _AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
@@ -216,8 +215,13 @@ class EarlyCode:
         return True
 
     def expect(self, count: int) -> None:
-        """Note how many kernels will be emitted."""
+        """Note how many kernels the program has."""
         self._count = count
+
+    @property
+    def is_of_small(self) -> bool:
+        """Whether the program is small by what is known of it."""
+        return self._count < LEAST_KERNELS() and self._weight < MOST_OF_SMALL() // 3
 
     def take(self, kernel: Kernel) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
@@ -231,7 +235,7 @@ class EarlyCode:
         if module != self.module:
             return
         self._waiting.append(TakenKernel([Symbol.of(function) for function in kernel.emitted], kernel.digest))
-        if _weight(self._waiting) >= least_of_part():
+        if _weight(self._waiting) >= _least_of_part():
             self._take_waiting()
 
     def finish(self, module: ir.Module, kernels: Sequence[Kernel], *, packs: bool) -> None:
@@ -241,19 +245,17 @@ class EarlyCode:
             kernels: those that were emitted, and are to be kept.
             packs: whether one of them packs constants, for which the code is wanted while the rest is made.
         """
-        if self.has_taken or (packs and self._waiting):
+        if self.has_taken or (packs and self._waiting and self.module == module.operation):
             self._take_waiting()
             self._keeping.note_calls(module, kernels)
 
     def _take_waiting(self) -> None:
         self.has_taken = True
         for kernels in _cut(self._waiting):
-            # LLVM takes its time for small programs. Whether this is one is not known yet, but for its kernels.
             self._weight += _weight(kernels)
-            is_of_small = self._count < MANY_KERNELS() and self._weight < MOST_OF_SMALL() // 3
             symbols = [symbol for kernel in kernels for symbol in kernel.symbols]
             threads = self._threads or self._start(symbols[0].op.context)
-            job = partial(self._compiled, self._moved(symbols), is_of_small=is_of_small)
+            job = partial(self._compiled, self._moved(symbols), is_of_small=self.is_of_small)
             self._keeping.add_part(threads.add(job), kernels)
         self._waiting = []
 
@@ -374,7 +376,7 @@ def _meet(context: ir.Context, manager: Any) -> None:
         known[context] = None
 
 
-def least_of_part() -> int:
+def _least_of_part() -> int:
     """Return the operations from which on kernels are taken."""
     return min(PART, MOST_OF_SMALL() // 3)
 

@@ -122,7 +122,8 @@ def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
 def _object_files(module: ir.Module, cpu: CpuOptions) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
     threads, early = host_target().num_threads, taken_from(module)
-    parts = split_module(module, threads, is_rest=early is not None and early.has_taken)
+    rest = {} if early is None else {"is_rest": early.has_taken, "of_small": early.is_of_small}
+    parts = split_module(module, threads, **rest)
     jobs = [partial(part.object_file, cpu) for part in parts]
     return object_files(module.context, jobs, threads) if early is None else early.results(jobs)
 

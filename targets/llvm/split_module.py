@@ -103,7 +103,9 @@ class _Bin:
     load: int = 0
 
 
-def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> list[ModulePart]:
+def split_module(
+    module: ir.Module, threads: int, *, is_rest: bool = False, of_small: bool = False
+) -> list[ModulePart]:
     """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
     A long main without loops is a part of its own whatever the kernels are, as it is not optimised.
@@ -111,11 +113,12 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     Args:
         threads: how many parts may be compiled at once.
         is_rest: whether it is what is left of a bigger one.
+        of_small: whether that is so small that LLVM may take its time.
     """
     symbols = _symbols(module)
     weight = sum(s.weight for name, s in symbols.items() if not (name in _OURS or is_of_launches(name)))
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
-    is_small = weight < MOST_OF_SMALL() and not is_rest
+    is_small = weight < MOST_OF_SMALL() and (of_small or not is_rest)
     gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS() or is_rest)
     entry = "main" if "main" in symbols else PACKED_MAIN
     main = symbols.get(entry)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.dialects.bracket_depth import DEEPEST, too_deep
+from stablexla.dialects.bracket_depth import DEEPEST, too_deep, without_elements
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
@@ -205,8 +205,9 @@ class TestNesting:
             f"module {{}} loc({'fused[' * 10_000}{']' * 10_000})",
             f"module attributes {{a.b = affine_map<(d0) -> ({'(' * 10_000}d0{')' * 10_000})>}} {{}}",
             "module @m {" + "(" * 10_000,
+            f'// "0x\nmodule attributes {{a.b = {"[" * 60_000}{"]" * 60_000}}} {{}}',
         ],
-        ids=["regions", "arrays", "dictionaries", "types", "places", "maps", "nonsense"],
+        ids=["regions", "arrays", "dictionaries", "types", "places", "maps", "nonsense", "behind a quote mark"],
     )
     def test_too_deep(self, text: str) -> None:
         with pytest.raises(ParseError, match=f"nested more than {DEEPEST} deep"):
@@ -215,6 +216,12 @@ class TestNesting:
     def test_aliases_nest_without_brackets(self) -> None:
         links = "".join(f"#l{i + 1} = loc(callsite(#l{i} at #l0))\n" for i in range(3000))
         doubles(f'#l0 = loc("x")\n{links}{TEXT[: TEXT.rindex("}") + 1]} loc(#l3000)\n')
+
+    @pytest.mark.parametrize(("digits", "is_left_out"), [(4094, False), (4096, True)])
+    def test_digits_of_large_constants_are_not_searched(self, digits: int, is_left_out: bool) -> None:
+        data = "0x" + "00" * (digits // 2)
+        text = f'dense<"{data}"> : tensor<1xi8> // {"." * 10_000}'
+        assert without_elements(text) == (text.replace(data, "0x") if is_left_out else text)
 
     def test_what_is_deep_enough(self) -> None:
         assert too_deep("[" * DEEPEST + "]" * DEEPEST) is None

@@ -18,6 +18,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import ContractionAxis
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, SumState
 from stablexla.targets.cpu.callbacks import Callback, buffer_at
+from stablexla.targets.cpu.contraction.driver import part_of
 from stablexla.targets.cpu.contraction.micro_kernel import (
     PackedOperand,
     SumsDestination,
@@ -223,8 +224,8 @@ class _Gemm:
         n = self.n
         extents = [n.parts, n.outer, n.inner, n.row_blocks, n.column_blocks]
         part, self.outer, self.inner, row_block, column_block = cg.split_index(item, extents)
-        row, rows = _part(row_block, n.row_blocks, n.m, self.tile.rows)
-        column, columns = _part(column_block, n.column_blocks, n.n, self.width)
+        row, rows = part_of(row_block, n.row_blocks, n.m, self.tile.rows)
+        column, columns = part_of(column_block, n.column_blocks, n.n, self.width)
         start = part * n.blocks_of_part
         end = cg.minimum(start + n.blocks_of_part, n.blocks)
         with cg.loop(start, end) as block:
@@ -323,13 +324,6 @@ class _Gemm:
         macro_kernel_loops(tile, self.lanes, left, right, size, one)
 
 
-def _part(number: Value, parts: Index, extent: Index, unit: int) -> tuple[Value, Value]:
-    """Emit the start of one of equal parts, a multiple of `unit`, and its size."""
-    units = (cg.index(extent) + (unit - 1)) // unit
-    first, end = (((number + n) * units + parts - 1) // parts * unit for n in (0, 1))
-    return first, cg.minimum(end, extent) - first
-
-
 # ---- calls -----------------------------------------------------------------------------------------------------------
 
 
@@ -337,8 +331,9 @@ class DrivenGemm:
     """Calls of these functions for a product.
 
     Args:
-        blocking: of the product, which `is_driven`.
-        panels: pack lhs and rhs.
+        blocking: of the product, one that `takes` returns True of.
+        lhs, rhs: pack panels of them.
+        shared: the functions of its kernel.
     """
 
     def __init__(
@@ -372,10 +367,11 @@ class DrivenGemm:
             scene.vectors and not stored,
             scene.compute,
         )
-        out = scene.results[0] if sums == "complete" else scene.sums_buffer()
-        rhs = scene.inputs[c.b.number] if packed is None else packed
-        table = cg.number_table(self._numbers().values)
-        buffers = [scene.inputs[c.a.number], rhs, out, scene.results[0], table]
+        lhs, rhs = scene.inputs[c.a.number], scene.inputs[c.b.number] if packed is None else packed
+        # Those that are not read are others again: a type more would be a function more.
+        result = scene.results[0] if driver.prefetches else lhs
+        out = result if sums == "complete" else scene.sums_buffer()
+        buffers = [lhs, rhs, out, result, cg.number_table(self._numbers().values)]
         callback: tuple[Index, Index] = (0, 0)
         if not stored:
             epilogue = self._epilogue(scene, adds=sums == "last")

@@ -247,8 +247,8 @@ class GemmItem(ABC):
         """Emit the loop over blocks of k."""
         c, b = self.c, self.blocking
         frame = self.scene.frame(batch)
-        row, rows = _part(row_block, b.row_blocks, c.m.extent, b.tile.rows)
-        column, columns = _part(column_block, b.column_blocks, c.n.extent, b.width)
+        row, rows = part_of(row_block, b.row_blocks, c.m.extent, b.tile.rows)
+        column, columns = part_of(column_block, b.column_blocks, c.n.extent, b.width)
         start, end = cg.index(0), cg.index(b.all_k_blocks)
         if b.parts > 1:
             some = math.ceil(b.all_k_blocks / b.parts)
@@ -301,11 +301,11 @@ class GemmItem(ABC):
             scene.write_block(self.spill, width, frame, size, place, sums)
 
 
-def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:
+def part_of(number: Index, parts: Index, extent: Index, unit: int) -> tuple[Value, Value]:
     """Emit the start of one of equal parts, a multiple of `unit`, and its size."""
-    if parts == 1:
+    if cg.known(parts) == 1:
         return cg.index(0), cg.index(extent)
-    units = math.ceil(extent / unit)
-    first, end = (cg.index(number) + n for n in (0, 1))
+    units = (cg.index(extent) + (unit - 1)) // unit
+    first, end = ((cg.index(number) + n) for n in (0, 1))
     first, end = ((x * units + parts - 1) // parts * unit for x in (first, end))
     return first, cg.minimum(end, extent) - first

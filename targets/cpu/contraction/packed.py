@@ -1,7 +1,7 @@
 """Packed GEMM by multiply-adds, for elements that are multiplied in their own type.
 
-Packing and micro-kernel are functions that products of all shapes share; emitted for each product are the loop nest
-over blocks (`driver`) and, after the last block of k, the epilogue.
+Packing and micro-kernel are functions that products of all shapes share, and so are the loops over blocks of most
+(`driven`); emitted for each of the others are its loop nest (`driver`) and, after the last block of k, the epilogue.
 """
 
 from __future__ import annotations

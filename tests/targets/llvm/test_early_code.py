@@ -94,7 +94,7 @@ def test_many_kernels_are_no_small_program(monkeypatch: pytest.MonkeyPatch) -> N
     count = len(compiled().kernels)
     for least, expected in ((count, False), (count + 1, True)):
         small.clear()
-        monkeypatch.setattr(early_code.MANY_KERNELS, "usual", least)
+        monkeypatch.setattr(early_code.LEAST_KERNELS, "usual", least)
         compiled()
         assert small
         assert any(small) == expected

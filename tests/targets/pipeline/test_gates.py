@@ -292,7 +292,6 @@ ELSEWHERE = {
     "call-list.least-calls": "tests/targets/llvm/test_call_list.py::test_equal_results_on_both_sides_of_the_gate",
     "calls.most-inlined": "tests/test_growth.py::test_few_calls_are_inlined",
     "early-code.least-kernels": "tests/targets/llvm/test_kept_kernels.py::test_a_program_of_few_kernels",
-    "early-code.many-kernels": "tests/targets/llvm/test_early_code.py::test_many_kernels_are_no_small_program",
     "elementary-functions.least-called": "tests/numerics/test_pass.py::test_many_of_a_function_are_calls",
     "elementary-functions.most-evaluated": "tests/numerics/test_pass.py::test_what_is_for_few_elements_is_a_call",
     "split-module.least-operations": f"{SPLIT}_equal_results",
