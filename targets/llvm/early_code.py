@@ -197,7 +197,7 @@ class EarlyCode:
             part = KeptPart.find(LIBRARY, kernel.digest)
             if part is not None and kernel.digest in part.kernels:
                 found[kernel] = part, part.kernels[kernel.digest]
-        if sum(kept.weight for _, kept in found.values()) < MOST_OF_SMALL() // 3:
+        if sum(kept.weight for _, kept in found.values()) < _least_of_part():
             return set()
         return {kernel for kernel, (part, kept) in found.items() if self._link(kernel, part, kept)}
 
