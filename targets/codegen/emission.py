@@ -23,8 +23,6 @@ from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensat
 Number = int | float
 # Bytes to which buffers are aligned.
 MOST_ALIGNED = 64
-# Indices of a vector that all processors load and store whole, or in equal parts.
-_IN_VECTOR = 8
 
 
 class _Function:
@@ -652,16 +650,6 @@ def alloca(elements: Index, element: ir.Type) -> Value:
     with ir.InsertionPoint.at_block_begin(_current.get().entry):
         type_ = ir.MemRefType.get([known(elements)], element)
         return Value(memref.alloca(type_, [], [], alignment=MOST_ALIGNED))
-
-
-def number_table(numbers: Sequence[int], before: int = 0) -> Value:
-    """Return a buffer on the stack with indices, behind so many places for others."""
-    count, index_type = -(-len(numbers) // _IN_VECTOR) * _IN_VECTOR, _current.get().index
-    table = alloca(before + count, index_type)
-    if numbers:
-        padded = [*numbers, *[0] * (count - len(numbers))]
-        store(integers(padded, vector_of(count, index_type)), table, before)
-    return table
 
 
 def address(buffer: Value) -> Value:

@@ -13,6 +13,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.cpu.number_table import number_table
 from stablexla.targets.cpu.shared import EXTENT, SharedFunctions
 from stablexla.targets.host.symbols import pointer_type, to_pointer
 
@@ -59,7 +60,7 @@ def emit_callback(
 
     kinds = tuple(b.element if isinstance(b.type, ir.MemRefType) else (b.type,) for b in buffers)
     symbol = shared.define(name, None if key is None else (key, kinds), 1 + more, body)
-    table = cg.number_table(numbers, before=len(buffers))
+    table = number_table(numbers, before=len(buffers))
     for place, buffer in enumerate(buffers):
         cg.store(cg.address(buffer if isinstance(buffer.type, ir.MemRefType) else _spilled(buffer)), table, place)
     return Callback(_address_of(symbol, 1 + more), cg.address(table))

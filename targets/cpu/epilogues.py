@@ -1,6 +1,6 @@
 """Epilogues of contractions as functions of the program, which loops of the library call back.
 
-Contractions whose epilogues differ in strides alone share one, see `codegen/match/alike.py`.
+Contractions whose epilogues differ in strides alone share one, see `codegen/match/epilogue_form.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable
 
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.match.alike import form_of_epilogue, with_numbers
 from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.match.epilogue_form import form_of_epilogue, with_numbers
 from stablexla.targets.cpu.callbacks import Callback, emit_callback
 from stablexla.targets.cpu.shared import SharedFunctions
 

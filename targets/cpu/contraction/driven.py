@@ -7,8 +7,7 @@ and the epilogue, if no other product has the same.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import mlir.ir as ir
 
@@ -28,6 +27,7 @@ from stablexla.targets.cpu.contraction.micro_kernel import (
 )
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
 from stablexla.targets.cpu.epilogues import emit_epilogue
+from stablexla.targets.cpu.number_table import Numbers, number_table
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BATCH_AXES = 2
 
 
 @dataclass(frozen=True)
-class GemmNumbers:
+class GemmNumbers(Numbers):
     """Numbers of a product; distances are in elements.
 
     Attributes:
@@ -95,16 +95,6 @@ class GemmNumbers:
     lhs_values: Index
     part: Index
 
-    @property
-    def values(self) -> list[Any]:
-        """All of them, in order."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-    @staticmethod
-    def loaded(table: Value) -> GemmNumbers:
-        """Load them from a table."""
-        return GemmNumbers(*(cg.load(table, place) for place in range(len(fields(GemmNumbers)))))
-
     def block(self, number: Value) -> tuple[Value, Value]:
         """Emit the first step of a block of k, and how many it has."""
         first = number * self.depth
@@ -112,7 +102,7 @@ class GemmNumbers:
 
 
 @dataclass(frozen=True)
-class TileOfSums:
+class TileOfSums(Numbers):
     """A tile of sums as the epilogue's function is given it.
 
     Attributes:
@@ -164,7 +154,7 @@ class RhsPacking(SharedFunction):
 
 @dataclass(frozen=True)
 class GemmDriver(SharedFunction):
-    """What the loops over a range of items are made from.
+    """Loop nest of packed GEMM over a range of work items, around the packing functions and the micro-kernel.
 
     Attributes:
         tile: the register tile.
@@ -319,7 +309,7 @@ class _Gemm:
                     cg.prefetch(self.result, (r.iv + row) * n.out_row + of_product + column, write=True)
             call_micro_kernel(self.functions, tile, left, right, size[2], spill, (rows, columns), all_stored=True)
             sums = TileOfSums(address, self.outer, self.inner, row, column, rows, columns)
-            self.epilogue.call([getattr(sums, field.name) for field in fields(sums)])
+            self.epilogue.call(sums.values)
 
         macro_kernel_loops(tile, self.lanes, left, right, size, one)
 
@@ -350,7 +340,7 @@ class DrivenGemm:
 
     def pack(self, scene: ContractionScene, packed: Value, items: tuple[Value, Value]) -> None:
         """Emit the packing of a range of items of the phase."""
-        table = cg.number_table(self._numbers().values)
+        table = number_table(self._numbers().values)
         function = RhsPacking(self.rhs, self.blocking.width)
         self.shared.call(function, [scene.inputs[self.c.b.number], packed, table], items)
 
@@ -371,7 +361,7 @@ class DrivenGemm:
         # Those that are not read are others again: a type more would be a function more.
         result = scene.results[0] if driver.prefetches else lhs
         out = result if sums == "complete" else scene.sums_buffer()
-        buffers = [lhs, rhs, out, result, cg.number_table(self._numbers().values)]
+        buffers = [lhs, rhs, out, result, number_table(self._numbers().values)]
         callback: tuple[Index, Index] = (0, 0)
         if not stored:
             epilogue = self._epilogue(scene, adds=sums == "last")
@@ -396,7 +386,7 @@ class DrivenGemm:
                 scene.write_block(spill, width, frame, size, place, state)
 
         key = adds, n % width, tile.vectors
-        return emit_epilogue(self.shared, scene, key, len(fields(TileOfSums)), write)
+        return emit_epilogue(self.shared, scene, key, TileOfSums.length(), write)
 
     def _numbers(self) -> GemmNumbers:
         b, c = self.blocking, self.c

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -109,8 +109,7 @@ class DrivenItem(ImplicitGemmItem):
         driver = replace(driver, calls_back=not (self.straight or self._stores_sums))
         buffers = [self.factor.buffer, self.packed, *([] if driver.calls_back else self.scene.results)]
         epilogue = self._epilogue() if driver.calls_back else None
-        given = [*(getattr(numbers, field.name) for field in fields(numbers)), *more]
-        driver.drive(self.shared, buffers, given, items, epilogue)
+        driver.drive(self.shared, buffers, [*numbers.values, *more], items, epilogue)
 
     @property
     def _stores_sums(self) -> bool:
@@ -134,5 +133,5 @@ class DrivenItem(ImplicitGemmItem):
 
         # Squares of lanes are transposed by code that depends on the number of pixels, too.
         key = self.scene.is_deep and ends[0] % (2 * lanes) == 0, outputs % lanes
-        count, shares = len(fields(RowOfSums)), self.scene.vectors
+        count, shares = RowOfSums.length(), self.scene.vectors
         return emit_epilogue(self.shared, self.scene, key, count, write, shares=shares)

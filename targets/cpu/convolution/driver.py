@@ -8,7 +8,7 @@ the function, and what LLVM sees of each is its epilogue, if no other has the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Literal
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -32,6 +32,7 @@ from stablexla.targets.cpu.convolution.packing import (
     pack_rows,
     rows_of,
 )
+from stablexla.targets.cpu.number_table import Numbers, number_table
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 Sums = Literal["staged", "in_chunks", "in_place"]
@@ -39,7 +40,7 @@ Sums = Literal["staged", "in_chunks", "in_place"]
 
 
 @dataclass(frozen=True)
-class DriverNumbers:
+class DriverNumbers(Numbers):
     """Numbers of a convolution. Down are the rows of an image, across the places of a row; distances are in elements.
 
     Attributes:
@@ -146,7 +147,7 @@ class DriverBuffers:
 
 
 @dataclass(frozen=True)
-class RowOfSums:
+class RowOfSums(Numbers):
     """A row of an item's sums, or a part of it, as the epilogue's function is given it.
 
     Attributes:
@@ -168,7 +169,7 @@ class RowOfSums:
 
 @dataclass(frozen=True)
 class ConvolutionDriver(SharedFunction):
-    """What the function is made from.
+    """Loop nest of implicit GEMM over a range of work items, around packing and the micro-kernel.
 
     Attributes:
         kernel: the micro-kernel.
@@ -210,14 +211,14 @@ class ConvolutionDriver(SharedFunction):
             epilogue: stores a `RowOfSums`, if the driver calls it.
         """
         callback: tuple[Index, Index] = (0, 0) if epilogue is None else (epilogue.function, epilogue.table)
-        shared.call(self, [*buffers, cg.number_table(numbers)], [*items, *callback])
+        shared.call(self, [*buffers, number_table(numbers)], [*items, *callback])
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         lhs, weights, *result, table = buffers
         first, end, *callback = numbers
-        own, units, i32 = len(fields(DriverNumbers)), self.kernel.units, table_type()
-        loaded = [cg.load(table, place) for place in range(own + self.packing_numbers)]
-        n = DriverNumbers(*loaded[:own])
+        own, units, i32 = DriverNumbers.length(), self.kernel.units, table_type()
+        n = DriverNumbers.loaded(table)
+        packing = [cg.load(table, own + place) for place in range(self.packing_numbers)]
         of = DriverBuffers(
             lhs,
             cg.alloca(n.packed_values, units.type) if self.kind else lhs,
@@ -228,7 +229,7 @@ class ConvolutionDriver(SharedFunction):
             OffsetTables(cg.alloca(n.pixel_entries, i32), cg.alloca(n.tap_entries, i32)),
         )
         with cg.loop(first, end) as item:
-            _Item(self, functions, of, n, Callback(*callback), item.iv).emit(loaded[own:])
+            _Item(self, functions, of, n, Callback(*callback), item.iv).emit(packing)
 
 
 class _Item:
@@ -361,7 +362,7 @@ class _Item:
                 columns=columns,
             )
             if of.result is None:
-                self.epilogue.call([getattr(sums, field.name) for field in fields(sums)])
+                self.epilogue.call(sums.values)
             else:
                 at = sums.image * n.out_image + sums.row * n.out_row + sums.place * n.out_place + sums.column
                 _copy_row(of.out, sums, of.result, at, cg.index(n.out_place))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -18,6 +18,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import AsStored
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.number_table import Numbers, number_table
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
@@ -130,8 +131,7 @@ def pack_weights(
     """Pack a range of items by a function of the library; the buffers are the weights in memory, and packed."""
     w = weights
     numbers = PackingNumbers(w.panels, w.parts, w.block, w.outputs, *w.memory)
-    all_of_it = [getattr(numbers, field.name) for field in fields(numbers)]
-    table = cg.number_table([*all_of_it, *packing.numbers])
+    table = number_table([*numbers.values, *packing.numbers])
     shared.call(WeightPacking(packing.function, w.width, len(packing.numbers)), [*buffers, table], items)
 
 
@@ -264,7 +264,7 @@ def _kind_of(p: WeightPanel) -> str:
 
 
 @dataclass(frozen=True)
-class PackingNumbers:
+class PackingNumbers(Numbers):
     """Numbers of the packing of all weights: of its items, and the distances of weights in memory.
 
     Attributes:
@@ -303,15 +303,14 @@ class WeightPacking(SharedFunction):
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         (source, out, table), (first, end) = buffers, numbers
-        own = len(fields(PackingNumbers))
-        loaded = [cg.load(table, place) for place in range(own + self.more)]
-        n = PackingNumbers(*loaded[:own])
+        n, own = PackingNumbers.loaded(table), PackingNumbers.length()
+        more = [cg.load(table, own + place) for place in range(self.more)]
         with cg.loop(first, end) as item:
             rest, part = item.iv // n.parts, item.iv % n.parts
             group, panel = rest // n.panels, rest % n.panels
             columns = cg.minimum(cg.index(n.outputs) - panel * self.width, self.width)
             at = group * n.group + panel * n.panel + part * n.part
-            functions.call(self.panel, [source, out], [at, columns, *loaded[own:], item.iv * n.block])
+            functions.call(self.panel, [source, out], [at, columns, *more, item.iv * n.block])
 
 
 @dataclass(frozen=True)

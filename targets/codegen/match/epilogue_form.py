@@ -1,4 +1,4 @@
-"""Epilogues that differ in numbers alone: one code serves them, which takes strides from a table."""
+"""Structural keys of epilogues: those that differ in strides alone have one function, which takes them from a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_CODE = frozenset((0, 1))
 
 @dataclass(frozen=True)
 class EpilogueForm:
-    """What an epilogue's code depends on.
+    """Structural key of an epilogue, and its strides.
 
     Attributes:
         key: equal for epilogues of equal code but for strides.
@@ -36,7 +36,7 @@ class EpilogueForm:
 
 
 def form_of_epilogue(contraction: Contraction) -> EpilogueForm | None:
-    """Return the form of a contraction's epilogue; None where the code depends on more than it says."""
+    """Return the form of a contraction's epilogue; None where the code depends on more than the key."""
     reading = _Reading(contraction)
     if not all(reading.takes(number) for number in range(len(contraction.epilogue))):
         return None
