@@ -29,6 +29,8 @@ def number_table(numbers: Sequence[int], before: int = 0) -> Value:
 class Numbers:
     """Base of frozen dataclasses of indices: integers where a table is filled, values where it is read."""
 
+    # Its subclasses are dataclasses, which `fields` takes; it has none of its own.
+
     @property
     def values(self) -> list[Any]:
         """All of them, in order."""

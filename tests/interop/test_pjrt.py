@@ -519,24 +519,33 @@ ways = {
     'a full queue': fill,  # whose runs the end of the process stops
 }
 for name, way in ways.items():
-    try:
-        raised = ZeroDivisionError if name == 'another exception' else KeyboardInterrupt
-        print(name, flush=True)
-        jax.block_until_ready(way())
-        sys.exit('no exception')
-    except (KeyboardInterrupt, ZeroDivisionError):
-        pass
-    except RuntimeError as error:  # as MLIR's walks call what their callbacks raise, before a program is compiled
-        if name != 'compiling' or 'KeyboardInterrupt' not in str(error):
-            raise
-    while way is not fill:  # what was interrupted between the call and the wait runs on, and is stopped by a wait
+    kind = ZeroDivisionError if name == 'another exception' else KeyboardInterrupt
+    print(name, flush=True)
+    for attempt in range(20):
         try:
-            raised = KeyboardInterrupt
-            arrays(eye, short).block_until_ready()
-            raised = None
-            break
-        except KeyboardInterrupt:
+            raised = kind
+            jax.block_until_ready(way())
+            sys.exit('no exception')
+        except kind:
             pass
+        except RuntimeError as error:  # as MLIR's walks call what their callbacks raise, before a program is compiled
+            if name != 'compiling' or 'KeyboardInterrupt' not in str(error):
+                raise
+        if way is fill:
+            break
+        is_left = False  # what was interrupted between the call and the wait runs on: it is stopped by another wait
+        while True:
+            try:
+                raised = KeyboardInterrupt
+                arrays(eye, short).block_until_ready()
+                raised = None
+                break
+            except KeyboardInterrupt:
+                is_left = True
+        if not is_left:
+            break
+    else:
+        sys.exit('it runs on')
     print('stopped', flush=True)
     sys.stdin.readline()
     if way is not fill:
@@ -552,28 +561,33 @@ def test_ctrl_c() -> None:
     command = [sys.executable, "-c", f"import jax, jax.numpy as jnp\n{STOPPED}"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, env=variables, text=True, **pipes) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
         timer = threading.Timer(200, child.kill)
         timer.start()
         sent, names = threading.Event(), []
 
         def send() -> None:
-            """Ctrl-C until it has stopped something: one may come before anything is waited for."""
-            while not sent.wait(0.05):
+            """Ctrl-C, at longer and longer intervals: one may come before anything is waited for."""
+            interval = 0.05
+            while not sent.wait(interval):
                 child.send_signal(signal.SIGINT)
+                interval *= 1.5
 
         try:
-            for line in child.stdout:  # type: ignore[union-attr]
+            for line in child.stdout:
                 names.append(line.strip())
                 sent.clear()
                 sender = threading.Thread(target=send)
                 sender.start()
-                is_stopped = child.stdout.readline() != ""  # type: ignore[union-attr]
+                is_stopped = child.stdout.readline() != ""
                 sent.set()
                 sender.join()
                 if is_stopped:
-                    child.stdin.write("\n")  # type: ignore[union-attr]
-                    child.stdin.flush()  # type: ignore[union-attr]
-            errors = child.stderr.read()  # type: ignore[union-attr]
+                    child.stdin.write("\n")
+                    child.stdin.flush()
+            errors = child.stderr.read()
         finally:
             sent.set()
             timer.cancel()
