@@ -193,10 +193,13 @@ def _built(
     with target.ahead(options) as ahead:
         try:
             return build()
-        except StablexlaError:
+        except StablexlaError as error:
             if ahead is None or not ahead.has_begun:
                 raise
-    return build()  # the error says more where the module is whole
+            first = error
+    made = build()  # the error says more where the module is whole
+    warn(f"compiled a second time, as the first failed by a fault of the compiler's; please report it: {first}")
+    return made
 
 
 def contexts_for(program: Program) -> AbstractContextManager[None]:

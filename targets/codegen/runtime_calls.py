@@ -18,7 +18,7 @@ SAYS = "stablexla.says"
 RUN_CALLS = "stablexla_run_calls"
 """The runtime function that carries out a list of calls, see `targets/llvm/call_list.py`."""
 PLACES = "stablexla.places"
-"""Attribute of its calls: the numbers of those in the list, each with the location of the last one."""
+"""Attribute of its calls: the kernels of those in the list, each with the location of its last call."""
 GUARD = "stablexla_guard_"
 """Prefix of the runtime functions of runs under guard."""
 

@@ -110,12 +110,14 @@ class SharedFunctions:
         key = (type(spec).__module__, spec, [str(element) for element in elements], count, machine, active_choices())
         if not of_library:
             symbol = session.shared_symbol(f"{_symbol(spec, elements)}_own", key)
+            session.make_room(symbol)
             self._emit(spec, symbol, elements, count)
             return symbol
         module = self._home.func.operation.parent
         symbol = session.library_symbol(
             module, _symbol(spec, elements), key, lambda symbol: _alone(spec, symbol, elements, count, target)
         )
+        session.make_room(symbol)
         self._declared(symbol, elements, count)
         return symbol
 
@@ -147,6 +149,8 @@ class SharedFunctions:
         if symbol in symbols:  # of another key and the same text
             erase(made.operation)
             return symbol
+        if session is not None:
+            session.make_room(symbol)
         made.attributes["sym_name"] = ir.StringAttr.get(symbol)
         self._home.emitted.append(made.operation)
         symbols[symbol] = symbol

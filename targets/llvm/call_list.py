@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from typing import Any
 
 import mlir.ir as ir
 import numpy as np
@@ -24,6 +25,8 @@ from stablexla.targets.codegen.emission import buffer_from_address
 from stablexla.targets.codegen.kernel import ELSEWHERE
 from stablexla.targets.codegen.runtime_calls import PLACES, RUN_CALLS, call_runtime, number_of
 from stablexla.targets.llvm.entry import CONTRACT
+from stablexla.targets.llvm.forwarded import FORWARDED, Argument, Forwarded, Function, Table
+from stablexla.targets.llvm.split_module import Symbol
 from stablexla.targets.pipeline.passes import module_pass
 
 _FUNCTIONS, _CALLS = "stablexla_functions", "stablexla_calls"
@@ -31,10 +34,11 @@ MOST_ARGUMENTS = 24
 """Arguments of a kernel, without the range of its items, that the runtime can pass: `kMostArguments` there."""
 # Arguments that are in registers on all machines whose stack is packed.
 _IN_REGISTERS = 8
-# What an argument is that is no buffer, as there: an integer, or the place of one that main computes.
-_INTEGER, _COMPUTED = -1, -2
+# What an argument is that is no buffer, as there: an integer, the place of one that main computes, a function's number,
+# and the lengths of tables, of numbers and of pairs.
+_INTEGER, _COMPUTED, _FUNCTION, _NUMBERS, _PAIRS = -1, -2, -3, -4, -5
 LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
-"""With fewer the module is left as it is: main is short enough then."""
+"""With fewer the module is left as it is, as main is short enough then, unless kernels become none by the list."""
 
 _TABLES = """
 llvm.func @{run}(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, !llvm.ptr)
@@ -60,21 +64,39 @@ def list_calls(module: ir.Module) -> None:
     That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
     calling contract is an attribute of `main` from here on. Integers that `main` computes are handed over in an array
     of its own. A kernel stays a function that is called where one of its calls is in a loop or a branch, takes a float
-    or a complex number, or takes more than the runtime passes.
+    or a complex number, or takes more than the runtime passes. What a kernel that is `FORWARDED` calls is called in its
+    place, unless other code of the module refers to it, too.
     """
     functions = {symbol_of(view): view.operation for view in module.body.operations}
     main = functions.get("main")
     elsewhere = {name for name, function in functions.items() if ELSEWHERE in function.attributes}
-    if main is None or main.name != "func.func" or not elsewhere or len(main.regions[0].blocks) != 1:
+    forwarded = _forwarded(functions)
+    if main is None or main.name != "func.func" or not (elsewhere or forwarded):
+        return
+    if len(main.regions[0].blocks) != 1:
         return
     with module.context, ir.Location.unknown():
-        listed = _ListedMain(main)
-        listed.read(elsewhere)
-        if len(listed.calls) < LEAST_CALLS():
+        listed = _ListedMain(main, forwarded)
+        kernels = listed.read(elsewhere, functions)
+        if len(listed.calls) < LEAST_CALLS() and kernels.isdisjoint(forwarded):
             return
-        for name in listed.functions:
+        for name in {*kernels, *listed.functions}:
             erase(functions[name])
         listed.write(module)
+
+
+def _forwarded(functions: dict[str, ir.Operation]) -> dict[str, Forwarded]:
+    """Return the kernels that forward their calls to functions without code here."""
+    marked = {name: Forwarded.of(op) for name, op in functions.items() if FORWARDED in op.attributes}
+    return {
+        name: forwarded
+        for name, forwarded in marked.items()
+        if forwarded is not None and not any(_has_code(functions[called]) for called in forwarded.names)
+    }
+
+
+def _has_code(op: ir.Operation) -> bool:
+    return len(op.regions) > 0 and len(op.regions[0].blocks) > 0
 
 
 @dataclass(eq=False)
@@ -83,47 +105,76 @@ class _ListedMain:
 
     Attributes:
         main: the function.
+        forwarded: the kernels in whose place others are called.
         calls: their numbers, by operation.
-        functions: the kernels that are called, numbered.
+        functions: what is called, and functions whose addresses are passed, numbered.
         computed: the integers that main computes for them, numbered.
     """
 
     main: ir.Operation
+    forwarded: dict[str, Forwarded]
     calls: dict[ir.Operation, list[int]] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict)
     computed: dict[ir.Value, int] = field(default_factory=dict)
     _known: dict[ir.Value, tuple[int, int] | None] = field(default_factory=dict)
 
-    def read(self, elsewhere: set[str]) -> None:
-        """Find the calls."""
+    def read(self, elsewhere: set[str], functions: dict[str, ir.Operation]) -> set[str]:
+        """Find the calls, of kernels that are elsewhere or forwarded; return the kernels.
+
+        Args:
+            functions: those of the module.
+        """
         for number, argument in enumerate(self.main.regions[0].blocks[0].arguments):
             self._known[argument] = number, 0
-        found: dict[str, list[tuple[ir.Operation, list[int]]]] = {}
+        found: dict[str, dict[ir.Operation, list[Any] | None]] = {}
         for call in operations_named(self.main, "func.call"):
             name = callee_of(call)
-            if name in elsewhere:
-                numbers = self._numbers(call, name) if call.block == self.main.regions[0].blocks[0] else None
-                if numbers is None:
-                    elsewhere = elsewhere - {name}
-                found.setdefault(name, []).append((call, numbers or []))
-        self.functions = {name: number for number, name in enumerate(name for name in found if name in elsewhere)}
-        for name, number in self.functions.items():
-            self.calls |= {call: [number, *numbers] for call, numbers in found[name]}
+            if name in elsewhere or name in self.forwarded:
+                is_here = call.block == self.main.regions[0].blocks[0]
+                found.setdefault(name, {})[call] = self._numbers(call, name) if is_here else None
+        kernels = {name for name, calls in found.items() if None not in calls.values()}
+        kernels = self._without_shared(kernels, functions)
+        for name, calls in found.items():
+            for call, numbers in calls.items() if name in kernels else ():
+                assert numbers is not None
+                self.calls[call] = [self._number(n.name) if isinstance(n, Function) else n for n in numbers]
         if self.computed:  # some of them by calls that are not listed
             given = {value for call in self.calls for value in call.operands}
             self.computed = {value: place for value, place in self.computed.items() if value in given}
+        return kernels
 
-    def _numbers(self, call: ir.Operation, name: str) -> list[int] | None:
-        """Return the numbers of a call behind that of its function; None for a call that cannot be listed."""
+    def _without_shared(self, kernels: set[str], functions: dict[str, ir.Operation]) -> set[str]:
+        """Leave out kernels whose functions other code of the module refers to: it needs their declarations."""
+        while True:
+            rest = [op for name, op in functions.items() if name not in kernels and op != self.main and _has_code(op)]
+            referenced = set[str]().union(*(Symbol.of(op).names for op in rest))
+            left = {n for n in kernels if not (n in self.forwarded and self.forwarded[n].names & referenced)}
+            if left == kernels:
+                return kernels
+            kernels = left
+
+    def _number(self, name: str) -> int:
+        return self.functions.setdefault(name, len(self.functions))
+
+    def _numbers(self, call: ir.Operation, name: str) -> list[Any] | None:
+        """Return the numbers of a call, functions in the place of theirs; None for a call that cannot be listed."""
         *arguments, low, high = (self._argument(value) for value in call.operands)
-        if len(arguments) > MOST_ARGUMENTS or None in arguments or _is_packed(call):
+        if _is_packed(call):
             return None
         if low != (_INTEGER, 0) or high is None or high[0] != _INTEGER:
             return None
+        pairs = [pair for pair in arguments if pair is not None]
+        if len(pairs) != len(arguments):
+            return None
+        called, given = name, [list(pair) for pair in pairs]
+        if name in self.forwarded:
+            forwarded = self.forwarded[name]
+            called, given = forwarded.function, [_given(each, pairs) for each in forwarded.arguments]
+        if len(given) > MOST_ARGUMENTS:
+            return None
         marked = PARALLEL_GRAIN in call.attributes
         grain = ir.IntegerAttr(call.attributes[PARALLEL_GRAIN]).value if marked else 0
-        pairs = [number for pair in arguments if pair is not None for number in pair]
-        return [high[1], grain, number_of(name), len(arguments), *pairs]
+        return [Function(called), high[1], grain, number_of(name), len(given), *(n for each in given for n in each)]
 
     def _argument(self, value: ir.Value) -> tuple[int, int] | None:
         """Return the buffer that a value is a part of and its offset, or which kind of integer it is, or None."""
@@ -199,7 +250,7 @@ class _ListedMain:
             ir.Operation.create("llvm.store", operands=[_wide(value), _element(place, self.computed[value])])
         made = call_runtime(RUN_CALLS, [*tables, length, whole, place])
         made.attributes[PLACES] = ir.ArrayAttr.get(
-            [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number_of(name)), at]) for name, at in places.items()]
+            [ir.ArrayAttr.get([ir.StringAttr.get(name), at]) for name, at in places.items()]
         )
         for call in run:
             erase(call)
@@ -223,6 +274,21 @@ class _ListedMain:
         with ir.InsertionPoint.at_block_begin(module.body):
             for view in ir.Module.parse(text).body.operations:
                 view.operation.clone()
+
+
+def _given(argument: Any, pairs: Sequence[tuple[int, int]]) -> list[Any]:
+    """Return the numbers of an argument of what a kernel forwards to, from the pairs of its own arguments."""
+    match argument:
+        case Argument():
+            return list(pairs[argument.number])
+        case Function():
+            return [_FUNCTION, argument]
+        case Table() if argument.is_constant:
+            return [_NUMBERS, len(argument.entries), *argument.entries]
+        case Table():
+            return [_PAIRS, len(argument.entries), *(n for entry in argument.entries for n in _given(entry, pairs))]
+        case _:
+            return [_INTEGER, argument]
 
 
 def _is_packed(call: ir.Operation) -> bool:

@@ -119,10 +119,7 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
     functions = {symbol_of(view) for view in module.body.operations if view.operation.name == "llvm.func"}
     if functions.isdisjoint((LOOK_AROUND, f"{GUARD}kernel", RUN_CALLS)):
         return {}
-    kernels = {}
-    for name in functions:
-        kernel = name.partition("_impl")[0]
-        kernels[number_of(name.removesuffix(TASK))] = kept.get(kernel, kernel)
+    kernels = {number_of(name.removesuffix(TASK)): _kernel_of(name, kept) for name in functions}
     found: dict[int, tuple[str, ir.Location]] = {}  # of each number the last
     for call in operations_named(module.operation, "llvm.call"):
         if PLACE in call.attributes:
@@ -135,10 +132,16 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
             found[number] = what, call.location
         elif PLACES in call.attributes:
             for each, at in call.attributes[PLACES]:
-                number = ir.IntegerAttr(each).value
-                found[number] = kernels.get(number, "a kernel"), ir.Location.from_attr(at, module.context)
+                name = ir.StringAttr(each).value
+                found[number_of(name)] = _kernel_of(name, kept), ir.Location.from_attr(at, module.context)
             del call.attributes[PLACES]
     return {number: _place(what, location) for number, (what, location) in found.items()}
+
+
+def _kernel_of(function: str, kept: Mapping[str, str]) -> str:
+    """Return the name of the kernel that a function is a phase of."""
+    kernel = function.partition("_impl")[0]
+    return kept.get(kernel, kernel)
 
 
 def _place(what: str, location: ir.Location) -> str:

@@ -24,6 +24,7 @@ from stablexla.lowering.math.functions import library
 from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
+from stablexla.targets.llvm.forwarded import FORWARDED, Forwarded
 from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
@@ -37,7 +38,7 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.runtime import processor, undefined_symbols
 
 # In operations on buffers, of which one makes about three in LLVM's dialect: of so many a part is worth a thread.
-PART = 200
+PART = 120
 # A program of so many kernels is none of the small ones, for which LLVM takes its time. Of fewer little is left when
 # one of them is edited, and looking for them takes 2% of it.
 LEAST_KERNELS = Gate("early-code.least-kernels", 4, eager=1)
@@ -102,6 +103,7 @@ class EarlyCode:
         symbols: their names, and those of the library's functions.
         has_taken: whether main calls kernels that are not in the module.
         kept_names: names of the kernels whose code is kept, by the beginnings of those of their functions.
+        declared: what is declared for those of them that forward their calls.
         cpu: the options with which code is made.
         when_loaded: what is to be done with the loaded code, by a function from names to addresses.
     """
@@ -110,6 +112,7 @@ class EarlyCode:
         self.module: ir.Operation | None = None
         self.symbols: set[str] = set()
         self.kept_names: dict[str, str] = {}
+        self.declared: set[str] = set()
         self.cpu = cpu
         self.when_loaded: list[Callable[[Callable[[str], int]], None]] = []
         self._keeping = Keeping()
@@ -205,7 +208,7 @@ class EarlyCode:
         """Link a part with a kernel, and all that it calls; return whether everything is there."""
         called = [self._linked.get(digest) or KeptPart.find(LIBRARY, digest) for digest in part.parts]
         files = {digest: self._files.get(digest) or LIBRARY.find(digest) for digest in part.library}
-        if not all([*called, *files.values()]) or not kept.declare(kernel):
+        if not all([*called, *files.values()]) or not kept.declare(kernel, self.declared):
             return False
         self._linked |= {each.digest: each for each in (*called, part) if each is not None}
         self._files |= {digest: file for digest, file in files.items() if file is not None}
@@ -213,6 +216,13 @@ class EarlyCode:
         self._keeping.homes |= dict.fromkeys(kept.functions, part.digest)
         self.has_taken = True
         return True
+
+    def make_room(self, symbol: str) -> None:
+        """Erase what is declared for kernels that are kept, as a function of that name is emitted, or declared."""
+        if symbol in self.declared:
+            assert self.module is not None
+            self.declared.remove(symbol)
+            erase(ir.SymbolTable(self.module)[symbol].operation)
 
     def expect(self, count: int) -> None:
         """Note how many kernels the program has."""
@@ -226,6 +236,7 @@ class EarlyCode:
     def take(self, kernel: Kernel) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
 
+        Those that forward their calls stay: they become none where main's calls are listed.
         Those of a second module, when a step is repeated for its error, stay.
         """
         if not kernel.emitted or host_target().num_threads == 1:
@@ -234,7 +245,9 @@ class EarlyCode:
         self.module = self.module or module
         if module != self.module:
             return
-        self._waiting.append(TakenKernel([Symbol.of(function) for function in kernel.emitted], kernel.digest))
+        symbols = [Symbol.of(function) for function in kernel.emitted]
+        forwarded = {symbol.name for symbol in symbols if _is_forwarded(kernel, symbol)}
+        self._waiting.append(TakenKernel(symbols, kernel.digest, forwarded))
         if _weight(self._waiting) >= _least_of_part():
             self._take_waiting()
 
@@ -245,15 +258,18 @@ class EarlyCode:
             kernels: those that were emitted, and are to be kept.
             packs: whether one of them packs constants, for which the code is wanted while the rest is made.
         """
-        if self.has_taken or (packs and self._waiting and self.module == module.operation):
+        if self.has_taken or (packs and _weight(self._waiting) and self.module == module.operation):
             self._take_waiting()
             self._keeping.note_calls(module, kernels)
 
     def _take_waiting(self) -> None:
         self.has_taken = True
         for kernels in _cut(self._waiting):
+            symbols = [symbol for kernel in kernels for symbol in kernel.with_code]
+            if not symbols:
+                self._keeping.add_rest(kernels)
+                continue
             self._weight += _weight(kernels)
-            symbols = [symbol for kernel in kernels for symbol in kernel.symbols]
             threads = self._threads or self._start(symbols[0].op.context)
             job = partial(self._compiled, self._moved(symbols), is_of_small=self.is_of_small)
             self._keeping.add_part(threads.add(job), kernels)
@@ -376,22 +392,38 @@ def _meet(context: ir.Context, manager: Any) -> None:
         known[context] = None
 
 
+def _is_forwarded(kernel: Kernel, symbol: Symbol) -> bool:
+    """Return whether a function of a kernel needs no code, and mark it.
+
+    The code that packs constants is called by itself, when the program is loaded.
+    """
+    if not symbol.name.startswith(kernel.impl_name) or (kernel.constants and symbol.name != kernel.impl_name):
+        return False
+    if Forwarded.of(symbol.op) is None:
+        return False
+    symbol.op.attributes[FORWARDED] = ir.UnitAttr.get(symbol.op.context)
+    return True
+
+
 def _least_of_part() -> int:
     """Return the operations from which on kernels are taken."""
     return min(PART, MOST_OF_SMALL() // 3)
 
 
 def _weight(kernels: Sequence[TakenKernel]) -> int:
-    return sum(kernel.weight for kernel in kernels)
+    return sum(symbol.weight for kernel in kernels for symbol in kernel.with_code)
 
 
 def _cut(kernels: Sequence[TakenKernel]) -> Iterator[list[TakenKernel]]:
-    """Yield parts of at least `PART` operations, but for the last; a kernel and what it alone calls stay together."""
+    """Yield parts of at least `PART` operations, but for the last; a kernel and what it alone calls stay together.
+
+    There is code in all of them, if there is any.
+    """
     run: list[TakenKernel] = []
     for kernel in kernels:
-        run.append(kernel)
-        if _weight(run) >= PART:
+        if kernel.with_code and _weight(run) >= PART:
             yield run
             run = []
+        run.append(kernel)
     if run:
         yield run

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import field, fields, replace
 from typing import Any
 
 import mlir.ir as ir
@@ -18,13 +18,14 @@ from mlir.dialects import func
 from stablexla.dialects.choices import active_choices
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import active_rules
-from stablexla.dialects.symbols import functions_of
+from stablexla.dialects.symbols import functions_of, symbol_of
 from stablexla.lowering.support.kernels import combiner_reference
 from stablexla.targets.codegen.calls import IMPL, KernelCall
 from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.grouping.outline import outlined_text, text_of
 from stablexla.targets.llvm.code_llvm import key_of_second_llvm
+from stablexla.targets.llvm.forwarded import FORWARDED
 from stablexla.targets.llvm.library import Library, digest_of
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import Symbol
@@ -67,20 +68,34 @@ class KeptKernel:
         call: its calling convention, a `KernelCall`, as text.
         functions: types of the functions of its phases by their names, as text.
         weight: how many operations on buffers it has.
+        forwarded: those of the functions that forward their calls, with declarations of what they call, as text.
     """
 
     call: str
     functions: dict[str, str]
     weight: int
+    forwarded: str = ""
 
-    def declare(self, kernel: Kernel) -> bool:
-        """Declare the functions for the kernel's calls; return whether the texts can be parsed."""
+    def declare(self, kernel: Kernel, declared: set[str]) -> bool:
+        """Declare the functions for the kernel's calls; return whether the texts can be parsed.
+
+        Args:
+            declared: names of others that are declared, to which those are added that this kernel needs.
+        """
         with kernel.func.context, ir.Location.unknown(), ir.InsertionPoint(kernel.func):
             try:
                 call = ir.Attribute.parse(self.call)
                 types = {name: ir.Type.parse(type_) for name, type_ in self.functions.items()}
+                forwarded = ir.Module.parse(self.forwarded)
             except (ir.MLIRError, TypeError, AttributeError):
                 return False
+            for view in forwarded.body.operations:
+                name = symbol_of(view)
+                if types.pop(name, None) is not None:
+                    view.operation.clone()
+                elif name not in declared:
+                    view.operation.clone()
+                    declared.add(name)
             for name, type_ in types.items():
                 func.FuncOp(name, type_, visibility="private").attributes[ELSEWHERE] = ir.UnitAttr.get()
             kernel.func.attributes[IMPL] = call
@@ -130,10 +145,17 @@ class TakenKernel:
     Attributes:
         symbols: the functions, shared ones that were emitted for it among them.
         digest: the kernel's; None if it is not kept.
+        forwarded: names of those of the functions that stay in the module, and become no code.
     """
 
     symbols: Sequence[Symbol]
     digest: str | None = None
+    forwarded: Set[str] = frozenset()
+
+    @property
+    def with_code(self) -> list[Symbol]:
+        """The functions that become code."""
+        return [symbol for symbol in self.symbols if symbol.name not in self.forwarded]
 
     @property
     def weight(self) -> int:
@@ -148,17 +170,24 @@ class Keeping:
     Attributes:
         homes: for each function the number of its part, or its digest in the library.
         parts: for each part its kernels, by the number of its job.
-        calls: for each kernel's digest the text of its calling convention, and the types of its functions.
+        kernels: by their digests, without their weights.
+        called: for each kernel's digest what its functions that forward their calls refer to.
     """
 
     homes: dict[str, int | str] = field(default_factory=dict)
-    parts: dict[int, Sequence[TakenKernel]] = field(default_factory=dict)
-    calls: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    parts: dict[int, list[TakenKernel]] = field(default_factory=dict)
+    kernels: dict[str, KeptKernel] = field(default_factory=dict)
+    called: dict[str, set[str]] = field(default_factory=dict)
 
-    def add_part(self, number: int, kernels: Sequence[TakenKernel]) -> None:
+    def add_part(self, number: int, kernels: list[TakenKernel]) -> None:
         """Note the kernels of a part."""
         self.homes |= {symbol.name: number for kernel in kernels for symbol in kernel.symbols}
         self.parts[number] = kernels
+
+    def add_rest(self, kernels: Sequence[TakenKernel]) -> None:
+        """Note kernels that have no code: with those of the last part, if there is one."""
+        if self.parts:
+            self.parts[next(reversed(self.parts))] += kernels
 
     def note_calls(self, module: ir.Module, kernels: Sequence[Kernel]) -> None:
         """Note how main calls kernels that were emitted."""
@@ -167,21 +196,29 @@ class Keeping:
             if kernel.digest is not None:
                 names = [phase.function for phase in KernelCall.of(kernel.func.operation).phases]
                 types = {name: str(ir.TypeAttr(functions[name].attributes["function_type"]).value) for name in names}
-                self.calls[kernel.digest] = (str(kernel.func.attributes[IMPL]), types)
+                forwarded = [functions[name] for name in names if FORWARDED in functions[name].attributes]
+                called = set[str]().union(*(Symbol.of(function).names for function in forwarded))
+                declared = [functions[name] for name in sorted(called)]
+                self.kernels[kernel.digest] = KeptKernel(
+                    str(kernel.func.attributes[IMPL]),
+                    types,
+                    0,
+                    "\n".join(text_of(function) for function in (*declared, *forwarded)),
+                )
+                self.called[kernel.digest] = called
 
     def keep(self, library: Library, made: Sequence[bytes]) -> None:
         """Keep all parts, whose object files these are by number."""
         kept: dict[int, KeptPart] = {}
-        for number, taken in self.parts.items() if self.calls else ():
-            homes = {self.homes[name] for name in undefined_symbols(made[number]) if name in self.homes}
+        for number, taken in self.parts.items() if self.kernels else ():
+            of_part = {k.digest: self.kernels[k.digest] for k in taken if k.digest in self.kernels}
+            names = set(undefined_symbols(made[number])).union(*(self.called[digest] for digest in of_part))
+            homes = {self.homes[name] for name in names if name in self.homes} - {number}
             called = [kept[home] for home in sorted(home for home in homes if isinstance(home, int))]
             of_library = {home for home in homes if isinstance(home, str)}.union(*(part.library for part in called))
             parts = dict.fromkeys(digest for part in called for digest in (*part.parts, part.digest))
-            kernels = {
-                kernel.digest: KeptKernel(*self.calls[kernel.digest], kernel.weight)
-                for kernel in taken
-                if kernel.digest in self.calls
-            }
+            weights = {kernel.digest: kernel.weight for kernel in taken}
+            kernels = {digest: replace(kept, weight=weights[digest]) for digest, kept in of_part.items()}
             digest = hashlib.sha256(made[number]).hexdigest()
             kept[number] = part = KeptPart(digest, sorted(of_library), list(parts), kernels, made[number])
             library.put([digest, *kernels], part.entry())

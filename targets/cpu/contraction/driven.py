@@ -181,7 +181,7 @@ class GemmDriver(SharedFunction):
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         *_, table = buffers
-        first, end, *callback = numbers
+        *callback, first, end = numbers
         n = GemmNumbers.loaded(table)
         gemm = _Gemm(self, functions, buffers, n, Callback(*callback))
         with cg.loop(first, end) as item:
@@ -366,7 +366,7 @@ class DrivenGemm:
         if not stored:
             epilogue = self._epilogue(scene, adds=sums == "last")
             callback = epilogue.function, epilogue.table
-        self.shared.call(driver, buffers, [*items, *callback])
+        self.shared.call(driver, buffers, [*callback, *items])
 
     def _epilogue(self, scene: ContractionScene, *, adds: bool) -> Callback:
         """Emit the function that stores a tile of sums; `adds` says that it completes those of other blocks of k."""

@@ -211,11 +211,11 @@ class ConvolutionDriver(SharedFunction):
             epilogue: stores a `RowOfSums`, if the driver calls it.
         """
         callback: tuple[Index, Index] = (0, 0) if epilogue is None else (epilogue.function, epilogue.table)
-        shared.call(self, [*buffers, number_table(numbers)], [*items, *callback])
+        shared.call(self, [*buffers, number_table(numbers)], [*callback, *items])
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         lhs, weights, *result, table = buffers
-        first, end, *callback = numbers
+        *callback, first, end = numbers
         own, units, i32 = DriverNumbers.length(), self.kernel.units, table_type()
         n = DriverNumbers.loaded(table)
         packing = [cg.load(table, own + place) for place in range(self.packing_numbers)]

@@ -12,6 +12,8 @@ using Number = std::int64_t;
 
 // As many arguments as kernels of a list may have, without their range: `MOST_ARGUMENTS` of call_list.py.
 constexpr std::size_t kMostArguments = 24;
+// As many entries as the tables of a call may have together, but for those of numbers alone: `MOST_NUMBERS` there.
+constexpr std::size_t kMostNumbers = 64;
 
 // A kernel takes addresses and integers alone, which the calling conventions pass alike: in registers, and then in eight
 // bytes each. (On macOS narrow integers behind the eighth argument take less; kernels that have such are not listed.)
@@ -19,6 +21,23 @@ struct Call {
   const void* function;
   std::size_t count;
   Number arguments[kMostArguments];
+  Number tables[kMostNumbers];
+};
+
+// What the numbers of a list refer to, as of `stablexla_run_calls`.
+struct Given {
+  const void* const* functions;
+  void* const* const* buffers;
+  const Number* computed;
+
+  Number value(const Number* pair) const {
+    switch (pair[0]) {
+      case -1: return pair[1];
+      case -2: return computed[pair[1]];
+      case -3: return reinterpret_cast<Number>(functions[pair[1]]);
+      default: return reinterpret_cast<Number>(*buffers[pair[0]]) + pair[1];
+    }
+  }
 };
 
 template <std::size_t>
@@ -56,16 +75,29 @@ void call_range(void* context, Number low, Number high) {
 // No object here has a destructor, as a run is left by longjmp.
 extern "C" void stablexla_run_calls(const void* const* functions, const Number* calls, Number count,
                                     void* const* const* buffers, const Number* computed) {
+  const Given given{functions, buffers, computed};
   for (const Number* const end = calls + count; calls != end;) {
     const Number items = calls[1], grain = calls[2], place = calls[3];
     Call call;
     call.function = functions[calls[0]];
     call.count = static_cast<std::size_t>(calls[4]);
     calls += 5;
-    for (std::size_t i = 0; i < call.count; ++i, calls += 2)
-      call.arguments[i] = calls[0] >= 0    ? reinterpret_cast<Number>(*buffers[calls[0]]) + calls[1]
-                          : calls[0] == -1 ? calls[1]
-                                           : computed[calls[1]];
+    Number* table = call.tables;
+    for (std::size_t i = 0; i < call.count; ++i) {
+      const Number kind = calls[0], length = calls[1];
+      if (kind > -4) {
+        call.arguments[i] = given.value(calls);
+        calls += 2;
+        continue;
+      }
+      calls += 2;
+      call.arguments[i] = reinterpret_cast<Number>(kind == -4 ? calls : table);
+      if (kind == -4) {
+        calls += length;
+      } else {
+        for (Number entry = 0; entry < length; ++entry, calls += 2) *table++ = given.value(calls);
+      }
+    }
     if (grain != 0)
       stablexla_parallel_for(call_range, &call, items, grain);
     else

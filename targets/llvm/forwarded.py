@@ -1,0 +1,147 @@
+"""Kernels that do nothing but to call one function: their calls become calls of that function.
+
+What such a kernel has of its own are numbers and addresses, so it needs no code: `main`'s list says what its arguments
+are (`targets/llvm/call_list.py`), tables of numbers among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import callee_of
+
+FORWARDED = "stablexla.forwarded"
+"""Attribute of a kernel's function that need not become code where its calls are listed."""
+MOST_NUMBERS = 64
+"""Entries of the tables of a call with the addresses of buffers in them: `kMostNumbers` of the runtime."""
+# Operations of the longest such function, and some: it fills two tables, and may have eight buffers.
+_MOST_OPERATIONS = 80
+# Operations whose result is what they are given, in another type.
+_SAME = (
+    "arith.index_cast",
+    "builtin.unrealized_conversion_cast",
+    "llvm.ptrtoint",
+    "memref.extract_aligned_pointer_as_index",
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of the kernel, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """The address of a function."""
+
+    name: str
+
+
+@dataclass(eq=False)
+class Table:
+    """A table on the stack, filled with numbers and the addresses of buffers."""
+
+    entries: list[Any] = field(default_factory=list)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all entries are numbers."""
+        return not any(map(_is_argument, self.entries))
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """The call that a kernel forwards its own to, with the range of items behind these arguments.
+
+    Attributes:
+        function: the symbol of what is called.
+        arguments: an `Argument`, a number, a `Function` or a `Table` each.
+    """
+
+    function: str
+    arguments: Sequence[Any]
+
+    @property
+    def names(self) -> set[str]:
+        """Return the functions that it refers to."""
+        return {self.function, *(given.name for given in self.arguments if isinstance(given, Function))}
+
+    @staticmethod
+    def of(function: ir.Operation) -> Forwarded | None:
+        """Read a kernel's function on buffers; None if it does anything else."""
+        (block,) = function.regions[0].blocks
+        values: dict[ir.Value, Any] = {
+            value: Argument(number)
+            for number, value in enumerate(block.arguments)
+            if isinstance(value.type, ir.MemRefType | ir.IndexType)  # others may leave bits of a register as they were
+        }
+        forwarded: Forwarded | None = None
+        for count, view in enumerate(block.operations):
+            op = view.operation
+            if op.name == "func.return":
+                return forwarded
+            if count == _MOST_OPERATIONS or forwarded is not None:
+                return None
+            if op.name == "func.call":
+                given = [values.get(value) for value in op.operands]
+                items = [Argument(len(block.arguments) - 2), Argument(len(block.arguments) - 1)]
+                given, last = given[:-2], given[-2:]
+                tables = [each for each in given if isinstance(each, Table)]
+                used = {*filter(_is_argument, given), *(n for t in tables for n in t.entries if _is_argument(n))}
+                if last != items or used.intersection(items) or None in given or len(op.results):
+                    return None
+                if sum(len(table.entries) for table in tables if not table.is_constant) > MOST_NUMBERS:
+                    return None
+                forwarded = Forwarded(callee_of(op), given)
+            elif not _read(op, values):
+                return None
+        return None
+
+
+def _is_argument(value: Any) -> bool:
+    return isinstance(value, Argument)
+
+
+def _read(op: ir.Operation, values: dict[ir.Value, Any]) -> bool:
+    """Note what an operation makes, or fill a table; return whether it is of those that such a kernel has."""
+    operands = [values.get(value) for value in op.operands]
+    made: Any = None
+    match op.name, operands:
+        case "arith.constant", []:
+            made = _constant(op.attributes["value"])
+        case "memref.alloca", []:
+            type_ = ir.MemRefType(op.result.type)
+            made = Table([0] * type_.shape[0]) if isinstance(type_.element_type, ir.IndexType) else None
+        case name, [Argument() | Table() | Function() as made] if name in _SAME:
+            pass
+        case "func.constant", []:
+            made = Function(ir.FlatSymbolRefAttr(op.attributes["value"]).value)
+        case "vector.store", [list() as numbers, Table() as table, int() as place]:
+            table.entries[place : place + len(numbers)] = numbers
+            return True
+        case "memref.store", [Argument() | int() as entry, Table() as table, int() as place]:
+            table.entries[place] = entry
+            return True
+        case _:
+            return False
+    values[op.result] = made
+    return made is not None
+
+
+def _constant(value: ir.Attribute) -> int | list[int] | None:
+    """Return an index, or the lanes of a vector of indices."""
+    if isinstance(value, ir.IntegerAttr):
+        return value.value if isinstance(value.type, ir.IndexType) else None
+    if isinstance(value, ir.DenseIntElementsAttr):
+        return [(n + 2**63) % 2**64 - 2**63 for n in value]  # those of indices are read as if they had no sign
+    return None
+
+
+__all__ = ["FORWARDED", "MOST_NUMBERS", "Argument", "Forwarded", "Function", "Table"]
