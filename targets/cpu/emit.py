@@ -68,7 +68,7 @@ def emit_kernels(
         return None if emitted is None else (emitted, "emitted")
 
     if early is not None:
-        early.expect(len(kernels))
+        early.expect(module, len(kernels))
     emit_all(waiting, emit, emit_general)
     if early is not None:
         early.finish(module, waiting, packs=bool(packing))

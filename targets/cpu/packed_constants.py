@@ -8,7 +8,6 @@ program is loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import CFUNCTYPE, c_int64, c_void_p
 from typing import Any
 
 import mlir.ir as ir
@@ -31,6 +30,7 @@ from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.llvm.early_code import EarlyCode, borrowed_code, taken_from
 from stablexla.targets.llvm.engine import load
 from stablexla.targets.llvm.entry import ROLE
+from stablexla.targets.llvm.forwarded import FORWARDED, Argument, Forwarded
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.passes import module_pass
@@ -134,26 +134,30 @@ def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> 
 
 def _is_filled_later(work: _Work, symbols: ir.SymbolTable) -> bool:
     """Whether the code is elsewhere, and nobody reads the bytes before the program does."""
-    function = symbols[work.phase.function].operation
+    attributes = symbols[work.phase.function].operation.attributes
     scalars = [type_ for type_ in _inputs(work.phase.function, symbols)[:-2] if not isinstance(type_, ir.MemRefType)]
-    return ELSEWHERE in function.attributes and not scalars and holds_arrays(bytes_of(work.type))
+    is_elsewhere = ELSEWHERE in attributes or FORWARDED in attributes
+    return is_elsewhere and not scalars and holds_arrays(bytes_of(work.type))
 
 
 def _filled_later(early: EarlyCode, work: _Work, symbols: ir.SymbolTable) -> ir.Attribute:
     """Hold zeros that the phase packs the constant into as soon as its code is loaded."""
     phase, size = work.phase, bytes_of(work.type)
-    pointers = len(_inputs(phase.function, symbols)) - 2
+    function = symbols[phase.function].operation
+    count = len(_inputs(phase.function, symbols)) - 2
+    is_forwarded = FORWARDED in function.attributes
+    called = Forwarded.of(function) if is_forwarded else Forwarded(phase.function, [Argument(n) for n in range(count)])
+    assert called is not None
     # Bytes that a phase leaves unwritten are the executable's, too, and must not be what was in memory.
     packed = np.zeros(size + ALIGNMENT, np.uint8)
     first = -packed.ctypes.data % ALIGNMENT
     packed = packed[first : first + size]  # vectors of a panel cross no cache lines
 
     def fill(address: Callable[[str], int]) -> None:
-        function = CFUNCTYPE(None, *[c_void_p] * pointers, c_int64, c_int64)(address(phase.function))
         given = _array(work.value)
-        arguments: list[int | None] = [None] * pointers  # the phase uses two buffers only
-        arguments[work.packing.input], arguments[work.place] = given.ctypes.data, packed.ctypes.data
-        function(*arguments, 0, phase.items)
+        buffers = [0] * count  # the phase uses two only
+        buffers[work.packing.input], buffers[work.place] = given.ctypes.data, packed.ctypes.data
+        called.call(buffers, phase.items, address)
         leave_pages(given)
 
     early.when_loaded.append(fill)

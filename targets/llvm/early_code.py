@@ -19,8 +19,9 @@ import mlir.ir as ir
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import kept_with_contexts, pass_manager
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.symbols import functions_of
+from stablexla.dialects.symbols import callee_of, functions_of
 from stablexla.lowering.math.functions import library
+from stablexla.lowering.support.operations import main_of, operations_named
 from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
@@ -119,6 +120,7 @@ class EarlyCode:
         self._waiting: list[TakenKernel] = []
         self.has_taken = False
         self._weight = self._count = 0
+        self._nested: set[str] = set()
         self._threads: CodeThreads | None = None
         self._linked: dict[str, KeptPart] = {}  # each behind those that it calls
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
@@ -224,9 +226,11 @@ class EarlyCode:
             self.declared.remove(symbol)
             erase(ir.SymbolTable(self.module)[symbol].operation)
 
-    def expect(self, count: int) -> None:
-        """Note how many kernels the program has."""
+    def expect(self, module: ir.Module, count: int) -> None:
+        """Note how many kernels the program has, and which `main` calls in loops and branches."""
+        main = main_of(module)
         self._count = count
+        self._nested = {callee_of(op) for op in operations_named(main, "func.call") if op.parent.operation != main}
 
     @property
     def is_of_small(self) -> bool:
@@ -236,7 +240,7 @@ class EarlyCode:
     def take(self, kernel: Kernel) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
 
-        Those that forward their calls stay: they become none where main's calls are listed.
+        Those that forward their calls stay: they become none, as main's calls are listed.
         Those of a second module, when a step is repeated for its error, stay.
         """
         if not kernel.emitted or host_target().num_threads == 1:
@@ -246,7 +250,8 @@ class EarlyCode:
         if module != self.module:
             return
         symbols = [Symbol.of(function) for function in kernel.emitted]
-        forwarded = {symbol.name for symbol in symbols if _is_forwarded(kernel, symbol)}
+        may_forward = kernel.name not in self._nested
+        forwarded = {symbol.name for symbol in symbols if may_forward and _is_forwarded(kernel, symbol)}
         self._waiting.append(TakenKernel(symbols, kernel.digest, forwarded))
         if _weight(self._waiting) >= _least_of_part():
             self._take_waiting()
@@ -393,13 +398,8 @@ def _meet(context: ir.Context, manager: Any) -> None:
 
 
 def _is_forwarded(kernel: Kernel, symbol: Symbol) -> bool:
-    """Return whether a function of a kernel needs no code, and mark it.
-
-    The code that packs constants is called by itself, when the program is loaded.
-    """
-    if not symbol.name.startswith(kernel.impl_name) or (kernel.constants and symbol.name != kernel.impl_name):
-        return False
-    if Forwarded.of(symbol.op) is None:
+    """Return whether a function of a kernel needs no code, and mark it."""
+    if not symbol.name.startswith(kernel.impl_name) or Forwarded.of(symbol.op) is None:
         return False
     symbol.op.attributes[FORWARDED] = ir.UnitAttr.get(symbol.op.context)
     return True

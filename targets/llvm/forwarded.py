@@ -6,7 +6,8 @@ are (`targets/llvm/call_list.py`), tables of numbers among them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, addressof, c_int64
 from dataclasses import field
 from typing import Any
 
@@ -72,6 +73,31 @@ class Forwarded:
     def names(self) -> set[str]:
         """Return the functions that it refers to."""
         return {self.function, *(given.name for given in self.arguments if isinstance(given, Function))}
+
+    def call(self, buffers: Sequence[int], items: int, address: Callable[[str], int]) -> None:
+        """Call it for all items, in this thread.
+
+        Args:
+            buffers: addresses of the kernel's arguments, which are buffers alone.
+            address: from names of functions to their addresses.
+        """
+        tables = []
+
+        def value(given: Any) -> int:
+            match given:
+                case Argument():
+                    return buffers[given.number]
+                case Function():
+                    return address(given.name)
+                case Table():
+                    table = (c_int64 * len(given.entries))(*map(value, given.entries))
+                    tables.append(table)
+                    return addressof(table)
+                case _:
+                    return int(given)
+
+        values = [*map(value, self.arguments), 0, items]
+        CFUNCTYPE(None, *[c_int64] * len(values))(address(self.function))(*values)
 
     @staticmethod
     def of(function: ir.Operation) -> Forwarded | None:

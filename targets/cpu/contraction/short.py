@@ -55,7 +55,7 @@ SUMS_BYTES = Gate("contraction.sums-bytes", 4 << 10, eager=64)
 # addresses stay in registers; and sums up to which an iteration has two steps of k.
 MOST_ROWS = 14
 MOST_CALLED_ROWS = 12
-FEW_SUMS = 16
+FEW_SUMS = 8
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,9 @@ class _SumRows(SharedFunction):
                 k: Index, offset: Index, start: Value = start, starts: list[Value] | None = starts
             ) -> Callable[[int], Value]:
                 at = cg.index(k) * of.a_k + offset
-                places = [at + start + distance for distance in down] if starts is None else [at + x for x in starts]
+                if starts is None:
+                    at, starts = at + start, down
+                places = [at + place for place in starts]
                 return lambda r: load_converted(of.a, of_a, compute, places[r])
 
             def right(k: Index, offset: Index) -> Callable[[int], Value]:

@@ -19,6 +19,7 @@ import stablexla as sx
 from stablexla.targets.cpu import emit
 from stablexla.targets.llvm import early_code
 from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.forwarded import Forwarded
 from stablexla.targets.llvm.llvm_c import LlvmError
 from stablexla.targets.pipeline.passes import PASSES
 from tests.targets.llvm.test_split_module import many
@@ -133,20 +134,31 @@ def test_an_error_after_parts_were_taken_is_the_same(taken: list[list[str]], mon
     assert messages[0] == messages[1]
 
 
-def test_constants_are_packed_by_what_was_taken(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("dtype", "is_forwarded"), [("f4", True), ("f2", False)])
+def test_constants_are_packed_by_what_was_taken(
+    taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, dtype: str, is_forwarded: bool
+) -> None:
+    """Or by the library's function alone, which the phase forwards its call to."""
+    weights, given = (
+        np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+        for seed, shape in ((2, (600, 301)), (3, (64, 600)))
+    )
     b = sx.XlaBuilder("constant")
-    x = b.parameter(0, sx.f32[64, 600], name="x")
-    weights = np.random.default_rng(2).standard_normal((600, 301), np.float32)
-    computation = b.build(sx.sin(x @ b.constant(weights)))
-    given = np.random.default_rng(3).standard_normal((64, 600), np.float32)
+    x = b.parameter(0, {"f4": sx.f32, "f2": sx.f16}[dtype][64, 600], name="x")
+    computation = b.build(sx.sin(sx.dot(x, b.constant(weights), preferred_element_type="f32")))
+    called: list[Forwarded] = []
+    call = Forwarded.call
+    monkeypatch.setattr(Forwarded, "call", lambda self, *rest: (called.append(self), call(self, *rest)))
     early = sx.compile(computation)
-    packs = {name for part in taken for name in part if name.endswith("_impl_pack")}
-    assert packs
+    packs = [name for part in taken for name in part if name.endswith("_impl_pack")]
+    assert len(packs) == (0 if is_forwarded else 1)
+    assert ["_impl_pack" in forwarded.function for forwarded in called] == [not is_forwarded]
     monkeypatch.setattr(emit, "open_session", lambda: None)
     late = sx.compile(computation)
     np.testing.assert_array_equal(early(given), late(given))
     assert "_impl_pack" not in late.ir("buffers", large_elements_limit=8)
-    np.testing.assert_allclose(late(given), np.sin(given.astype(np.float64) @ weights), rtol=0, atol=1e-3)
+    sums = given.astype(np.float64) @ weights.astype(np.float64)
+    np.testing.assert_allclose(late(given), np.sin(sums), rtol=0, atol=1e-3)
 
 
 def test_whoever_looks_sees_everything(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

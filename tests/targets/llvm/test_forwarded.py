@@ -275,3 +275,28 @@ def test_the_same_results_as_by_code(monkeypatch: pytest.MonkeyPatch, function: 
             np.testing.assert_array_equal(found, expected)
     for found, expected in zip(made[0].execute(arguments), jax.jit(function)(*arguments), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("early")
+@pytest.mark.parametrize("loops", [False, True])
+def test_a_kernel_that_is_called_in_a_loop_has_code(monkeypatch: pytest.MonkeyPatch, loops: bool) -> None:
+    """It is made beside the others', not with main's."""
+    taken: list[str] = []
+    moved = early_code.EarlyCode._moved
+    monkeypatch.setattr(
+        early_code.EarlyCode,
+        "_moved",
+        lambda self, chosen: (taken.extend(s.name for s in chosen), moved(self, chosen))[1],
+    )
+
+    def function(x: Any, y: Any, n: Any) -> Any:
+        z = jnp.sin(x @ y)
+        return jax.lax.fori_loop(0, n, lambda _, x: x @ z + x, x) if loops else z
+
+    x, y = np.random.default_rng(1).standard_normal((2, 300, 300), np.float32) * np.float32(0.05)
+    with knobs.scoped(kept_kernels=False):
+        made = sx.compile(jax.jit(function, keep_unused=True).lower(x, y, np.int32(3)).as_text())
+    np.testing.assert_allclose(made(x, y, np.int32(3)), jax.jit(function)(x, y, 3), rtol=1e-3, atol=1e-3)
+    assert any(name.startswith("stablexla_epilogue") for name in taken)
+    in_loop = [f"contraction_1_impl{phase}" for phase in ("_pack", "")]
+    assert [name for name in taken if name.startswith("contraction")] == in_loop * loops
