@@ -169,6 +169,8 @@ class _ListedMain:
         called, given = name, [list(pair) for pair in pairs]
         if name in self.forwarded:
             forwarded = self.forwarded[name]
+            if forwarded.is_of_one and high[1] != 1:
+                return None
             called, given = forwarded.function, [_given(each, pairs) for each in forwarded.arguments]
         if len(given) > MOST_ARGUMENTS:
             return None

@@ -263,7 +263,9 @@ class EarlyCode:
             kernels: those that were emitted, and are to be kept.
             packs: whether one of them packs constants, for which the code is wanted while the rest is made.
         """
-        if self.has_taken or (packs and _weight(self._waiting) and self.module == module.operation):
+        is_big = sum(kernel.weight for kernel in self._waiting) >= _least_of_part()
+        is_wanted = is_big or (packs and _weight(self._waiting) > 0)
+        if self.has_taken or (is_wanted and self.module == module.operation):
             self._take_waiting()
             self._keeping.note_calls(module, kernels)
 
@@ -295,7 +297,7 @@ class EarlyCode:
         self._keeping.keep(LIBRARY, made)
         numbers = {file for file in self._files.values() if isinstance(file, int)}
         of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
-        linked = [part.code for part in self._linked.values()]
+        linked = [part.code for part in self._linked.values() if part.code]
         return [*of_library, *linked, *(file for number, file in enumerate(made) if number not in numbers)]
 
     def use(self, address: Callable[[str], int]) -> None:
@@ -321,7 +323,8 @@ class EarlyCode:
         if (part := self._linked.get(str(home))) is not None:
             lent |= {digest: self._made(self._files[digest]) for digest in part.library}
             lent |= {digest: self._linked[digest].code for digest in part.parts}
-            lent[part.digest] = part.code
+            if part.code:
+                lent[part.digest] = part.code
             return
         code = self._made(home if isinstance(home, int) else self._files[home])
         for called in undefined_symbols(code):

@@ -64,10 +64,13 @@ class Forwarded:
     Attributes:
         function: the symbol of what is called.
         arguments: an `Argument`, a number, a `Function` or a `Table` each.
+        is_of_one: whether the function takes no range, as that of a kernel of one item. It is given one all the same:
+            who calls puts arguments into registers and on the stack, and takes them off again.
     """
 
     function: str
     arguments: Sequence[Any]
+    is_of_one: bool = False
 
     @property
     def names(self) -> set[str]:
@@ -118,14 +121,16 @@ class Forwarded:
             if op.name == "func.call":
                 given = [values.get(value) for value in op.operands]
                 items = [Argument(len(block.arguments) - 2), Argument(len(block.arguments) - 1)]
-                given, last = given[:-2], given[-2:]
+                is_of_one = given[-2:] != items
+                if not is_of_one:
+                    given = given[:-2]
                 tables = [each for each in given if isinstance(each, Table)]
                 used = {*filter(_is_argument, given), *(n for t in tables for n in t.entries if _is_argument(n))}
-                if last != items or used.intersection(items) or None in given or len(op.results):
+                if used.intersection(items) or None in given or len(op.results):
                     return None
                 if sum(len(table.entries) for table in tables if not table.is_constant) > MOST_NUMBERS:
                     return None
-                forwarded = Forwarded(callee_of(op), given)
+                forwarded = Forwarded(callee_of(op), given, is_of_one)
             elif not _read(op, values):
                 return None
         return None

@@ -32,6 +32,9 @@ from stablexla.targets.llvm.split_module import Symbol
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import undefined_symbols
 
+_NO_CODE = -1
+"""The number of a part without code, in the place of a job's."""
+
 
 def are_kept(cpu: CpuOptions) -> bool:
     """Return whether kernels of the compilation that is running are kept, and looked for.
@@ -111,7 +114,7 @@ class KeptPart:
         library: digests of the library's functions that it calls.
         parts: digests of the parts that it calls, each behind those that it calls itself.
         kernels: its kernels by their digests.
-        code: the object file.
+        code: the object file; empty where all of its kernels forward their calls.
     """
 
     digest: str
@@ -186,8 +189,7 @@ class Keeping:
 
     def add_rest(self, kernels: Sequence[TakenKernel]) -> None:
         """Note kernels that have no code: with those of the last part, if there is one."""
-        if self.parts:
-            self.parts[next(reversed(self.parts))] += kernels
+        self.parts.setdefault(next(reversed(self.parts), _NO_CODE), []).extend(kernels)
 
     def note_calls(self, module: ir.Module, kernels: Sequence[Kernel]) -> None:
         """Note how main calls kernels that were emitted."""
@@ -211,14 +213,15 @@ class Keeping:
         """Keep all parts, whose object files these are by number."""
         kept: dict[int, KeptPart] = {}
         for number, taken in self.parts.items() if self.kernels else ():
+            code = b"" if number == _NO_CODE else made[number]
             of_part = {k.digest: self.kernels[k.digest] for k in taken if k.digest in self.kernels}
-            names = set(undefined_symbols(made[number])).union(*(self.called[digest] for digest in of_part))
+            names = set(undefined_symbols(code) if code else ()).union(*(self.called[digest] for digest in of_part))
             homes = {self.homes[name] for name in names if name in self.homes} - {number}
             called = [kept[home] for home in sorted(home for home in homes if isinstance(home, int))]
             of_library = {home for home in homes if isinstance(home, str)}.union(*(part.library for part in called))
             parts = dict.fromkeys(digest for part in called for digest in (*part.parts, part.digest))
             weights = {kernel.digest: kernel.weight for kernel in taken}
             kernels = {digest: replace(kept, weight=weights[digest]) for digest, kept in of_part.items()}
-            digest = hashlib.sha256(made[number]).hexdigest()
-            kept[number] = part = KeptPart(digest, sorted(of_library), list(parts), kernels, made[number])
+            digest = hashlib.sha256(code or "".join(sorted(kernels)).encode()).hexdigest()
+            kept[number] = part = KeptPart(digest, sorted(of_library), list(parts), kernels, code)
             library.put([digest, *kernels], part.entry())

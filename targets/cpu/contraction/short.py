@@ -251,13 +251,12 @@ class _Short:
         tile = plan.tile
         self.width, self.rows = tile.vectors * scene.lanes, min(plan.row_tiles * tile.rows, c.m.extent)
         self.straight = is_straight(c)
-        size = tile.rows * self.width
         self.chunk = tile.rows
         if plan.called and not self.straight:
             most = SUMS_BYTES() // (self.width * cg.bits_of(scene.compute) // 8) // tile.rows * tile.rows
             self.chunk = min(max(tile.rows, most), self.rows)
-            size = self.chunk * self.width
-        self.sums = cg.alloca(size, scene.compute)
+        if not (plan.called and self.straight):
+            self.sums = cg.alloca(self.chunk * self.width, scene.compute)
         self.panels = PackedPanels(self.width, c.depth, scene.lanes)
         if plan.pack:
             count = math.ceil(min(plan.columns, c.n.extent) / self.width)
@@ -347,9 +346,11 @@ class _Short:
 
             spec.write(of, (rows, c.k.extent, last), outer, scene.compute, store)
             return
-        to, place, stride = self.sums, cg.index(0), self.width
-        if self.straight:
-            to, place, stride = scene.results[0], row * c.m.c + frame.c + column, c.m.c
+        to, place, stride = (
+            (scene.results[0], row * c.m.c + frame.c + column, c.m.c)
+            if self.straight
+            else (self.sums, cg.index(0), self.width)
+        )
         numbers: list[Index] = [rows, c.k.extent, last, place, stride, of.a_at, of.a_m, of.a_k, of.b_at, of.b_k]
         numbers += [n for axis in outer for n in (axis.extent, axis.a, axis.b)]
         self.functions.call(spec, [of.a, of.b, to], numbers)

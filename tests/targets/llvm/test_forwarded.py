@@ -49,7 +49,6 @@ MODULE = f"""
 func.func private @row(index)
 func.func private @driver(memref<4xf32>, index, index, memref<4xindex>, index, index, index, index)
 func.func private @value() -> index
-func.func private @nothing()
 func.func private @kernel_impl(
     %x: memref<4xf32>, %y: memref<9xf32>, %i: index, %low: index, %high: index) attributes {{{FORWARDED}}} {{
 {BODY}
@@ -95,10 +94,10 @@ def test_a_kernel_is_read() -> None:
     [
         ("", ""),  # no call
         (CALL, CALL + CALL),
-        (CALL, "    call @nothing() : () -> ()\n"),
         (CALL, CALL + "    memref.store %c0, %mixed[%c1] : memref<3xindex>\n"),
         (CALL, CALL.replace("%low, %high)", "%high, %low)")),
         (CALL, CALL.replace("%low, %high)", "%c0, %high)")),
+        (CALL, CALL.replace("%low, %high)", "%low, %c1)")),
         (CALL, CALL.replace("%i, ", "%low, ")),
         ("memref.store %address, %mixed[%c1]", "memref.store %low, %mixed[%c1]"),
         ("memref.store %address, %mixed[%c1]", "memref.store %address, %mixed[%i]"),
@@ -119,6 +118,22 @@ def test_a_kernel_that_takes_a_narrow_number_is_not() -> None:
         )
         module = ir.Module.parse(text.replace("%c-7, %i", "%c-7, %j"))
         assert Forwarded.of(functions_of(module)["kernel_impl"]) is None
+
+
+@pytest.mark.parametrize(("items", "is_listed"), [(1, True), (2, False)])
+def test_a_function_without_a_range_is_called_for_one_item(items: int, is_listed: bool) -> None:
+    text = (
+        (MODULE + MAIN).replace("%low, %high)", "%c1, %i)").replace("constant 5 : index", f"constant {items} : index")
+    )
+    with upstream_context():
+        module = ir.Module.parse(text)
+        found = Forwarded.of(functions_of(module)["kernel_impl"])
+        assert found is not None
+        assert found.is_of_one
+        assert found.arguments[-2:] == [1, Argument(2)]
+        list_calls(module)
+        assert module.operation.verify()
+        assert bool(numbers_of(module)) == is_listed
 
 
 @pytest.mark.parametrize(("length", "is_read"), [(MOST_NUMBERS, True), (MOST_NUMBERS + 1, False)])

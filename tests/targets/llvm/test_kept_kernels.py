@@ -185,6 +185,27 @@ def test_a_small_program_stays_whole(
     assert len(made) == 1
 
 
+def test_kernels_without_code(library: Library, emitted: list[str], made: list[bytes], tmp_path: Path) -> None:
+    """They forward their calls to the library: main's list has all that there is, and an entry has no object file."""
+    b = sx.XlaBuilder("products")
+    x, y = (b.parameter(n, sx.f32[300, 300], name=name) for n, name in enumerate("xy"))
+    products = b.build(sx.tuple((x @ y, sx.transpose(y, (1, 0)) @ x)))
+    first = sx.compile(products)
+    assert len(emitted) == len(first.kernels) == 2
+    assert len(kept(library)) == 2
+    assert all(b"_impl" not in file for file in files_of(first))
+    emitted.clear()
+    made.clear()
+    second = sx.compile(products)
+    assert (emitted, len(made)) == ([], 1)
+    second.save(tmp_path / "products.sxe")
+    arguments = np.random.default_rng(1).standard_normal((2, 300, 300), np.float32)
+    for found in (second, sx.load_executable(tmp_path / "products.sxe")):
+        for one, other in zip(found.execute([*arguments]), first.execute([*arguments]), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(first.execute([*arguments])[0], arguments[0] @ arguments[1], rtol=1e-3, atol=1e-3)
+
+
 def test_a_part_of_several_kernels(
     library: Library, emitted: list[str], made: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
