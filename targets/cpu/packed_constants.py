@@ -146,8 +146,8 @@ def _filled_later(early: EarlyCode, work: _Work, symbols: ir.SymbolTable) -> ir.
     function = symbols[phase.function].operation
     count = len(_inputs(phase.function, symbols)) - 2
     is_forwarded = FORWARDED in function.attributes
-    called = Forwarded.of(function) if is_forwarded else Forwarded(phase.function, [Argument(n) for n in range(count)])
-    assert called is not None
+    own = Forwarded(phase.function, [Argument(number) for number in range(count)])
+    called = Forwarded.noted(function) if is_forwarded else own
     # Bytes that a phase leaves unwritten are the executable's, too, and must not be what was in memory.
     packed = np.zeros(size + ALIGNMENT, np.uint8)
     first = -packed.ctypes.data % ALIGNMENT

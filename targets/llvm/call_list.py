@@ -87,11 +87,11 @@ def list_calls(module: ir.Module) -> None:
 
 def _forwarded(functions: dict[str, ir.Operation]) -> dict[str, Forwarded]:
     """Return the kernels that forward their calls to functions without code here."""
-    marked = {name: Forwarded.of(op) for name, op in functions.items() if FORWARDED in op.attributes}
+    noted = {name: Forwarded.noted(op) for name, op in functions.items() if FORWARDED in op.attributes}
     return {
         name: forwarded
-        for name, forwarded in marked.items()
-        if forwarded is not None and not any(_has_code(functions[called]) for called in forwarded.names)
+        for name, forwarded in noted.items()
+        if not any(_has_code(functions[called]) for called in forwarded.names)
     }
 
 
@@ -295,7 +295,8 @@ def _given(argument: Any, pairs: Sequence[tuple[int, int]]) -> list[Any]:
 
 def _is_packed(call: ir.Operation) -> bool:
     """Return whether an argument on the stack may have less than eight bytes there: so it is on macOS."""
-    behind = (value.type for value in list(call.operands)[_IN_REGISTERS:])
+    operands = call.operands
+    behind = (operands[number].type for number in range(_IN_REGISTERS, len(operands)))
     return any(isinstance(type_, ir.IntegerType) and type_.width < 64 for type_ in behind)
 
 

@@ -25,7 +25,7 @@ from stablexla.lowering.support.operations import main_of, operations_named
 from stablexla.targets.codegen.kernel import ELSEWHERE, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
-from stablexla.targets.llvm.forwarded import FORWARDED, Forwarded
+from stablexla.targets.llvm.forwarded import Forwarded
 from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
@@ -401,11 +401,11 @@ def _meet(context: ir.Context, manager: Any) -> None:
 
 
 def _is_forwarded(kernel: Kernel, symbol: Symbol) -> bool:
-    """Return whether a function of a kernel needs no code, and mark it."""
-    if not symbol.name.startswith(kernel.impl_name) or Forwarded.of(symbol.op) is None:
-        return False
-    symbol.op.attributes[FORWARDED] = ir.UnitAttr.get(symbol.op.context)
-    return True
+    """Return whether a function of a kernel needs no code, and note why."""
+    forwarded = Forwarded.of(symbol.op) if symbol.name.startswith(kernel.impl_name) else None
+    if forwarded is not None:
+        forwarded.note(symbol.op)
+    return forwarded is not None
 
 
 def _least_of_part() -> int:

@@ -6,6 +6,7 @@ are (`targets/llvm/call_list.py`), tables of numbers among them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, addressof, c_int64
 from dataclasses import field
@@ -17,7 +18,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import callee_of
 
 FORWARDED = "stablexla.forwarded"
-"""Attribute of a kernel's function that need not become code where its calls are listed."""
+"""Attribute of a kernel's function that need not become code where its calls are listed: a `Forwarded`, as text."""
 MOST_NUMBERS = 64
 """Entries of the tables of a call with the addresses of buffers in them: `kMostNumbers` of the runtime."""
 # Operations of the longest such function, and some: it fills two tables, and may have eight buffers.
@@ -77,6 +78,17 @@ class Forwarded:
         """Return the functions that it refers to."""
         return {self.function, *(given.name for given in self.arguments if isinstance(given, Function))}
 
+    def note(self, function: ir.Operation) -> None:
+        """Attach it to the kernel's function: reading that takes 70 us."""
+        text = json.dumps([self.function, self.is_of_one, *map(_written, self.arguments)])
+        function.attributes[FORWARDED] = ir.StringAttr.get(text, function.context)
+
+    @staticmethod
+    def noted(function: ir.Operation) -> Forwarded:
+        """Return what is attached to a kernel's function."""
+        called, is_of_one, *arguments = json.loads(ir.StringAttr(function.attributes[FORWARDED]).value)
+        return Forwarded(called, [_unwritten(each) for each in arguments], is_of_one)
+
     def call(self, buffers: Sequence[int], items: int, address: Callable[[str], int]) -> None:
         """Call it for all items, in this thread.
 
@@ -134,6 +146,31 @@ class Forwarded:
             elif not _read(op, values):
                 return None
         return None
+
+
+def _written(given: Any) -> Any:
+    """Return an argument as JSON has it: a number, or a list behind a word that says what it is."""
+    match given:
+        case Argument():
+            return ["argument", given.number]
+        case Function():
+            return ["function", given.name]
+        case Table():
+            return ["table", *map(_written, given.entries)]
+        case _:
+            return given
+
+
+def _unwritten(given: Any) -> Any:
+    match given:
+        case ["argument", number]:
+            return Argument(number)
+        case ["function", name]:
+            return Function(name)
+        case ["table", *entries]:
+            return Table([_unwritten(entry) for entry in entries])
+        case _:
+            return given
 
 
 def _is_argument(value: Any) -> bool:
