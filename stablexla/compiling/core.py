@@ -196,7 +196,7 @@ def _built(
         except StablexlaError as error:
             if ahead is None or not ahead.has_begun:
                 raise
-            first = error
+            first = str(error)  # the error itself would keep the session
     made = build()  # the error says more where the module is whole
     warn(f"compiled a second time, as the first failed by a fault of the compiler's; please report it: {first}")
     return made

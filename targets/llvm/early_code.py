@@ -401,7 +401,7 @@ def _meet(context: ir.Context, manager: Any) -> None:
 
 
 def _is_forwarded(kernel: Kernel, symbol: Symbol) -> bool:
-    """Return whether a function of a kernel needs no code, and note why."""
+    """Return whether a function of a kernel needs no code; what it forwards its calls to is attached to it then."""
     forwarded = Forwarded.of(symbol.op) if symbol.name.startswith(kernel.impl_name) else None
     if forwarded is not None:
         forwarded.note(symbol.op)

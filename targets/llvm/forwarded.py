@@ -48,9 +48,16 @@ class Function:
 
 @dataclass(eq=False)
 class Table:
-    """A table on the stack, filled with numbers and the addresses of buffers."""
+    """A table on the stack, filled with numbers and the addresses of buffers; None for what is not filled.
+
+    The function that is given it only reads it: all calls, and all threads of one, have the same.
+    """
 
     entries: list[Any] = field(default_factory=list)
+
+    def has(self, place: int, count: int) -> bool:
+        """Whether it has so many entries from a place on."""
+        return 0 <= place <= len(self.entries) - count
 
     @property
     def is_constant(self) -> bool:
@@ -79,7 +86,7 @@ class Forwarded:
         return {self.function, *(given.name for given in self.arguments if isinstance(given, Function))}
 
     def note(self, function: ir.Operation) -> None:
-        """Attach it to the kernel's function: reading that takes 70 us."""
+        """Attach it to the kernel's function, which takes 70 us to be read again."""
         text = json.dumps([self.function, self.is_of_one, *map(_written, self.arguments)])
         function.attributes[FORWARDED] = ir.StringAttr.get(text, function.context)
 
@@ -117,7 +124,9 @@ class Forwarded:
     @staticmethod
     def of(function: ir.Operation) -> Forwarded | None:
         """Read a kernel's function on buffers; None if it does anything else."""
-        (block,) = function.regions[0].blocks
+        block, *others = function.regions[0].blocks
+        if others:
+            return None
         values: dict[ir.Value, Any] = {
             value: Argument(number)
             for number, value in enumerate(block.arguments)
@@ -138,7 +147,7 @@ class Forwarded:
                     given = given[:-2]
                 tables = [each for each in given if isinstance(each, Table)]
                 used = {*filter(_is_argument, given), *(n for t in tables for n in t.entries if _is_argument(n))}
-                if used.intersection(items) or None in given or len(op.results):
+                if used.intersection(items) or not all(map(_is_known, given)) or len(op.results):
                     return None
                 if sum(len(table.entries) for table in tables if not table.is_constant) > MOST_NUMBERS:
                     return None
@@ -177,6 +186,11 @@ def _is_argument(value: Any) -> bool:
     return isinstance(value, Argument)
 
 
+def _is_known(given: Any) -> bool:
+    """Whether an operand of the call is known, and no memory that the function may write."""
+    return isinstance(given, Argument | Function | int) or (isinstance(given, Table) and None not in given.entries)
+
+
 def _read(op: ir.Operation, values: dict[ir.Value, Any]) -> bool:
     """Note what an operation makes, or fill a table; return whether it is of those that such a kernel has."""
     operands = [values.get(value) for value in op.operands]
@@ -186,15 +200,16 @@ def _read(op: ir.Operation, values: dict[ir.Value, Any]) -> bool:
             made = _constant(op.attributes["value"])
         case "memref.alloca", []:
             type_ = ir.MemRefType(op.result.type)
-            made = Table([0] * type_.shape[0]) if isinstance(type_.element_type, ir.IndexType) else None
+            is_table = isinstance(type_.element_type, ir.IndexType) and type_.rank == 1 and type_.shape[0] > 0
+            made = Table([None] * type_.shape[0]) if is_table else None
         case name, [Argument() | Table() | Function() as made] if name in _SAME:
             pass
         case "func.constant", []:
             made = Function(ir.FlatSymbolRefAttr(op.attributes["value"]).value)
-        case "vector.store", [list() as numbers, Table() as table, int() as place]:
+        case "vector.store", [list() as numbers, Table() as table, int() as place] if table.has(place, len(numbers)):
             table.entries[place : place + len(numbers)] = numbers
             return True
-        case "memref.store", [Argument() | int() as entry, Table() as table, int() as place]:
+        case "memref.store", [Argument() | int() as entry, Table() as table, int() as place] if table.has(place, 1):
             table.entries[place] = entry
             return True
         case _:
@@ -207,7 +222,7 @@ def _constant(value: ir.Attribute) -> int | list[int] | None:
     """Return an index, or the lanes of a vector of indices."""
     if isinstance(value, ir.IntegerAttr):
         return value.value if isinstance(value.type, ir.IndexType) else None
-    if isinstance(value, ir.DenseIntElementsAttr):
+    if isinstance(value, ir.DenseIntElementsAttr) and isinstance(ir.ShapedType(value.type).element_type, ir.IndexType):
         return [(n + 2**63) % 2**64 - 2**63 for n in value]  # those of indices are read as if they had no sign
     return None
 

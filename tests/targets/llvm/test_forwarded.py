@@ -27,14 +27,17 @@ from stablexla.targets.runtime import _runtime
 BODY = """
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
+    %c2 = arith.constant 2 : index
     %c-7 = arith.constant -7 : index
     %numbers = memref.alloca() : memref<4xindex>
+    memref.store %c0, %numbers[%c0] : memref<4xindex>
     %some = arith.constant dense<[-1, 2, -3]> : vector<3xindex>
     vector.store %some, %numbers[%c1] : memref<4xindex>, vector<3xindex>
     %mixed = memref.alloca() : memref<3xindex>
     %address = memref.extract_aligned_pointer_as_index %y : memref<9xf32> -> index
     memref.store %address, %mixed[%c1] : memref<3xindex>
     memref.store %c-7, %mixed[%c0] : memref<3xindex>
+    memref.store %c0, %mixed[%c2] : memref<3xindex>
     %function = func.constant @row : (index) -> ()
     %pointer = builtin.unrealized_conversion_cast %function : (index) -> () to !llvm.ptr
     %wide = llvm.ptrtoint %pointer : !llvm.ptr to i64
@@ -114,6 +117,7 @@ def test_a_kernel_is_read() -> None:
         ("memref.store %address, %mixed[%c1]", "memref.store %address, %mixed[%i]"),
         ("%c-7 = arith.constant -7 : index", "%c-7 = func.call @value() : () -> index"),
         ("%c-7 = arith.constant -7 : index", "%c-7 = arith.addi %i, %i : index"),
+        ("    memref.store %c0, %mixed[%c2] : memref<3xindex>\n", ""),  # memory that the function may write
         ("%y : memref<9xf32> -> index", "%y : memref<9xf32> -> index\n%v = memref.load %y[%c0] : memref<9xf32>"),
     ],
 )
@@ -149,12 +153,30 @@ def test_a_function_without_a_range_is_called_for_one_item(items: int, is_listed
 @pytest.mark.parametrize(("length", "is_read"), [(MOST_NUMBERS, True), (MOST_NUMBERS + 1, False)])
 def test_tables_with_addresses_are_short(length: int, is_read: bool) -> None:
     """Tables of numbers alone may have any length."""
-    body = BODY.replace("memref<3xindex>", f"memref<{length}xindex>")
-    body = body.replace("memref<4xindex>", f"memref<{length + 100}xindex>")
-    cast = f"    %n4 = builtin.unrealized_conversion_cast %numbers : memref<{length + 100}xindex> to memref<4xindex>\n"
-    call = CALL.replace("%numbers", "%n4")
-    body = body[: body.index("    call")] + cast + call
-    assert (kernel(body) is not None) == is_read
+    lengths = {"some": length + 100, "rest": length}
+    filled = "".join(
+        f"    %{name}_all = arith.constant dense<5> : vector<{count}xindex>\n"
+        f"    %{name}_table = memref.alloca() : memref<{count}xindex>\n"
+        f"    vector.store %{name}_all, %{name}_table[%c0] : memref<{count}xindex>, vector<{count}xindex>\n"
+        for name, count in lengths.items()
+    )
+    casts = f"""
+    memref.store %address, %rest_table[%c1] : memref<{length}xindex>
+    %n4 = builtin.unrealized_conversion_cast %some_table : memref<{length + 100}xindex> to memref<4xindex>
+    %at = memref.extract_aligned_pointer_as_index %rest_table : memref<{length}xindex> -> index
+"""
+    call = CALL.replace("%numbers", "%n4").replace("%place", "%at")
+    assert (kernel(BODY.replace(CALL, filled + casts + call)) is not None) == is_read
+
+
+def test_kernels_of_other_forms_are_not() -> None:
+    """Of several blocks, and with constants that are no numbers of 64 bits."""
+    with upstream_context():
+        text = MODULE.replace(CALL, f"    cf.br ^next\n  ^next:\n{CALL}")
+        module = ir.Module.parse(text)
+        assert Forwarded.of(functions_of(module)["kernel_impl"]) is None
+    wide = "    %wide_ones = arith.constant dense<1> : vector<4xi128>\n"
+    assert kernel(wide + BODY) is None
 
 
 def numbers_of(module: ir.Module) -> list[int]:
