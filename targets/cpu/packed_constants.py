@@ -145,9 +145,10 @@ def _filled_later(early: EarlyCode, work: _Work, symbols: ir.SymbolTable) -> ir.
     phase, size = work.phase, bytes_of(work.type)
     function = symbols[phase.function].operation
     count = len(_inputs(phase.function, symbols)) - 2
-    is_forwarded = FORWARDED in function.attributes
-    own = Forwarded(phase.function, [Argument(number) for number in range(count)])
-    called = Forwarded.noted(function) if is_forwarded else own
+    if FORWARDED in function.attributes:
+        called = Forwarded.noted(function)
+    else:
+        called = Forwarded(phase.function, [Argument(number) for number in range(count)])
     # Bytes that a phase leaves unwritten are the executable's, too, and must not be what was in memory.
     packed = np.zeros(size + ALIGNMENT, np.uint8)
     first = -packed.ctypes.data % ALIGNMENT

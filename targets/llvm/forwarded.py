@@ -103,6 +103,7 @@ class Forwarded:
             buffers: addresses of the kernel's arguments, which are buffers alone.
             address: from names of functions to their addresses.
         """
+        assert items == 1 or not self.is_of_one, f"{self.function} takes no range of {items} items"
         tables = []
 
         def value(given: Any) -> int:

@@ -107,10 +107,10 @@ class KeptKernel:
 
 @dataclass(frozen=True)
 class KeptPart:
-    """An entry of the library: an object file with kernels. It has the digest of its code, and those of its kernels.
+    """An entry of the library: an object file with kernels. It has a digest of its own, and those of its kernels.
 
     Attributes:
-        digest: of the code.
+        digest: of the code and the kernels: those that forward their calls are not in it, and need functions of theirs.
         library: digests of the library's functions that it calls.
         parts: digests of the parts that it calls, each behind those that it calls itself.
         kernels: its kernels by their digests.
@@ -221,7 +221,7 @@ class Keeping:
             of_library = {home for home in homes if isinstance(home, str)}.union(*(part.library for part in called))
             parts = dict.fromkeys(digest for part in called for digest in (*part.parts, part.digest))
             weights = {kernel.digest: kernel.weight for kernel in taken}
-            kernels = {digest: replace(kept, weight=weights[digest]) for digest, kept in of_part.items()}
-            digest = hashlib.sha256(code or "".join(sorted(kernels)).encode()).hexdigest()
+            kernels = {digest: replace(kernel, weight=weights[digest]) for digest, kernel in of_part.items()}
+            digest = hashlib.sha256(code + "".join(sorted(kernels)).encode()).hexdigest()
             kept[number] = part = KeptPart(digest, sorted(of_library), list(parts), kernels, code)
             library.put([digest, *kernels], part.entry())

@@ -16,7 +16,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.symbols import functions_of
-from stablexla.targets.llvm import early_code, forwarded
+from stablexla.targets.llvm import early_code
 from stablexla.targets.llvm.call_list import MOST_ARGUMENTS, RUN_CALLS, list_calls
 from stablexla.targets.llvm.forwarded import MOST_NUMBERS, Argument, Forwarded, Function, Table
 from stablexla.targets.llvm.library import Library
@@ -230,29 +230,33 @@ def test_functions_of_too_many_arguments_are_called(more: int, is_listed: bool) 
         assert bool(numbers_of(module)) == is_listed
 
 
-def test_what_the_runtime_passes() -> None:
+@pytest.mark.parametrize(("more", "length"), [(0, 4), (MOST_ARGUMENTS - 6, MOST_NUMBERS)])
+def test_what_the_runtime_passes(more: int, length: int) -> None:
     """All kinds of arguments, in a call and in a parallel-for: each range of items gets them once."""
     seen: list[tuple[list[int], int, int]] = []
 
-    def note(address: int, number: int, computed: int, function: int, numbers: int, mixed: int, *items: int) -> None:
-        tables = [list((ctypes.c_int64 * n).from_address(table)) for table, n in ((numbers, 3), (mixed, 4))]
-        seen.append(([address, number, computed, function, *itertools.chain(*tables)], *items))
+    def note(address: int, number: int, computed: int, function: int, numbers: int, mixed: int, *rest: int) -> None:
+        tables = [list((ctypes.c_int64 * n).from_address(table)) for table, n in ((numbers, 3), (mixed, length))]
+        *others, low, high = rest
+        seen.append(([address, number, computed, function, *itertools.chain(*tables), *others], low, high))
 
     i64 = ctypes.c_int64
-    function = ctypes.CFUNCTYPE(None, *[i64] * 8)(note)
+    function = ctypes.CFUNCTYPE(None, *[i64] * (8 + more))(note)
     address = ctypes.cast(function, ctypes.c_void_p).value
     buffer = (i64 * 4)()
     cell = ctypes.c_void_p(ctypes.addressof(buffer))
     functions = (ctypes.c_void_p * 2)(None, address)
     cells = (ctypes.c_void_p * 1)(ctypes.addressof(cell))
     computed = (i64 * 2)(11, -12)
-    arguments = [0, 8, -1, -7, -2, 1, -3, 1, -4, 3, 1, -2, 3, -5, 4, 0, 16, -2, 0, -3, 1, -1, 2**62]
-    calls = [1, 5, 0, 0, 6, *arguments, 1, 6, 2, 0, 6, *arguments]
+    arguments = [0, 8, -1, -7, -2, 1, -3, 1, -4, 3, 1, -2, 3, -5, length, 0, 16, -2, 0, -3, 1, -1, 2**62]
+    for number in [*range(length - 4), *range(more)]:
+        arguments += [-1, number]
+    calls = [1, 5, 0, 0, 6 + more, *arguments, 1, 6, 2, 0, 6 + more, *arguments]
     run = ctypes.CDLL(_runtime.__file__).stablexla_run_calls
     run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_void_p, i64, ctypes.c_void_p, ctypes.c_void_p], None
     run(functions, (i64 * len(calls))(*calls), len(calls), cells, computed)
     at = ctypes.addressof(buffer)
-    passed = [at + 8, -7, -12, address, 1, -2, 3, at + 16, 11, address, 2**62]
+    passed = [at + 8, -7, -12, address, 1, -2, 3, at + 16, 11, address, 2**62, *range(length - 4), *range(more)]
     assert all(values == passed for values, _, _ in seen)
     first, *others = [(low, high) for _, low, high in seen]
     assert first == (0, 5)
@@ -300,21 +304,23 @@ def network(x: Any, y: Any, z: Any, n: Any) -> Any:
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("function", [perceptron, network])
 def test_the_same_results_as_by_code(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
-    """Also by what is kept, by a saved program, and where one of the kernels is kept and another is new."""
+    """Also by what is kept, and where one of the kernels is kept and another is new."""
     draw = np.random.default_rng(1)
     shapes = ((64, 600), (600, 301), (301,))
     arguments = [*(draw.standard_normal(shape, np.float32) * np.float32(0.1) for shape in shapes), np.int32(3)]
     text = jax.jit(function, keep_unused=True).lower(*arguments).as_text()
     read = Forwarded.of
-    forwarding: list[bool] = []
-    monkeypatch.setattr(
-        forwarded.Forwarded, "of", staticmethod(lambda op: forwarding.append(read(op) is not None) or read(op))
-    )
-    made = [sx.compile(text), sx.compile(text), sx.compile(text.replace("stablehlo.tanh", "stablehlo.sine", 1))]
-    assert sum(forwarding) >= 3
+    forwarding: list[Forwarded | None] = []
+    monkeypatch.setattr(Forwarded, "of", staticmethod(lambda op: (forwarding.append(read(op)), forwarding[-1])[1]))
+    made = [sx.compile(text)]
+    assert sum(each is not None for each in forwarding) >= 2
+    forwarding.clear()
+    made.append(sx.compile(text))
+    assert forwarding == []  # all are kept
+    made.append(sx.compile(text.replace("stablehlo.tanh", "stablehlo.sine", 1)))
     files = [b"".join(each._function.keep_alive.object_files()) for each in made]
     assert all(RUN_CALLS.encode() in each for each in files)
-    monkeypatch.setattr(forwarded.Forwarded, "of", staticmethod(lambda op: None))
+    monkeypatch.setattr(Forwarded, "of", staticmethod(lambda op: None))
     with knobs.scoped(kept_kernels=False):
         whole = [sx.compile(text), sx.compile(text.replace("stablehlo.tanh", "stablehlo.sine", 1))]
     for one, other in zip(made, (whole[0], whole[0], whole[1]), strict=True):

@@ -206,6 +206,42 @@ def test_kernels_without_code(library: Library, emitted: list[str], made: list[b
     np.testing.assert_allclose(first.execute([*arguments])[0], arguments[0] @ arguments[1], rtol=1e-3, atol=1e-3)
 
 
+def test_parts_of_the_same_code_that_need_other_functions(library: Library) -> None:
+    """Constants that are packed in two ways: the code of both kernels is the same epilogue."""
+    draw = np.random.default_rng(1)
+    constants = [draw.standard_normal(shape, np.float32) for shape in ((200, 64), (64, 200))]
+
+    def products(*numbers: int) -> sx.Executable:
+        b = sx.XlaBuilder("packed")
+        x = b.parameter(0, sx.f32[300, 200], name="x")
+        factors = [sx.transpose(b.constant(constants[n]), (1, 0)) if n else b.constant(constants[n]) for n in numbers]
+        return sx.compile(b.build(sx.tuple([sx.tanh(x @ factor) for factor in factors])))
+
+    x = draw.standard_normal((300, 200), np.float32)
+    alone = [np.asarray(products(n).execute([x])[0]) for n in (0, 1)]
+    for found, expected in zip(products(0, 1).execute([x]), alone, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_kernel_that_is_kept_and_one_of_the_same_functions_that_is_new(library: Library) -> None:
+    """The epilogue that both call back comes with the kept one's part, and is not made again."""
+    draw = np.random.default_rng(1)
+    constant = draw.standard_normal((500, 301), np.float32)
+    arrays = [draw.standard_normal((rows, 500), np.float32) for rows in (64, 200)]
+    arrays.append(draw.standard_normal((500, 301), np.float32))
+
+    def products(*, both: bool) -> sx.Executable:
+        b = sx.XlaBuilder("products")
+        x, y, z = (b.parameter(n, sx.f32[array.shape], name="xyz"[n]) for n, array in enumerate(arrays))
+        results = [sx.tanh(x @ b.constant(constant))] + [sx.tanh(y @ z)] * both
+        return sx.compile(b.build(sx.tuple(results)))
+
+    (alone,) = products(both=False).execute(arrays)
+    found, other = products(both=True).execute(arrays)
+    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_allclose(other, np.tanh(arrays[1] @ arrays[2]), rtol=1e-3, atol=1e-3)
+
+
 def test_a_part_of_several_kernels(
     library: Library, emitted: list[str], made: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

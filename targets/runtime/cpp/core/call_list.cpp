@@ -10,10 +10,14 @@ namespace {
 
 using Number = std::int64_t;
 
-// As many arguments as kernels of a list may have, without their range: `MOST_ARGUMENTS` of call_list.py.
+// As many arguments as kernels of a list may have, without their range: `MOST_ARGUMENTS` of targets/llvm/call_list.py.
 constexpr std::size_t kMostArguments = 24;
-// As many entries as the tables of a call may have together, but for those of numbers alone: `MOST_NUMBERS` there.
+// As many entries as the tables of a call may have together, but for those of numbers alone: `MOST_NUMBERS` of
+// targets/llvm/forwarded.py.
 constexpr std::size_t kMostNumbers = 64;
+
+// What an argument is that is no buffer, as targets/llvm/call_list.py has it; the last two are tables.
+enum Kind : Number { kInteger = -1, kComputed = -2, kFunction = -3, kNumbers = -4, kPairs = -5 };
 
 // A kernel takes addresses and integers alone, which the calling conventions pass alike: in registers, and then in eight
 // bytes each. (On macOS narrow integers behind the eighth argument take less; kernels that have such are not listed.)
@@ -32,9 +36,9 @@ struct Given {
 
   Number value(const Number* pair) const {
     switch (pair[0]) {
-      case -1: return pair[1];
-      case -2: return computed[pair[1]];
-      case -3: return reinterpret_cast<Number>(functions[pair[1]]);
+      case kInteger: return pair[1];
+      case kComputed: return computed[pair[1]];
+      case kFunction: return reinterpret_cast<Number>(functions[pair[1]]);
       default: return reinterpret_cast<Number>(*buffers[pair[0]]) + pair[1];
     }
   }
@@ -85,14 +89,14 @@ extern "C" void stablexla_run_calls(const void* const* functions, const Number* 
     Number* table = call.tables;
     for (std::size_t i = 0; i < call.count; ++i) {
       const Number kind = calls[0], length = calls[1];
-      if (kind > -4) {
+      if (kind > kNumbers) {
         call.arguments[i] = given.value(calls);
         calls += 2;
         continue;
       }
       calls += 2;
-      call.arguments[i] = reinterpret_cast<Number>(kind == -4 ? calls : table);
-      if (kind == -4) {
+      call.arguments[i] = reinterpret_cast<Number>(kind == kNumbers ? calls : table);
+      if (kind == kNumbers) {
         calls += length;
       } else {
         for (Number entry = 0; entry < length; ++entry, calls += 2) *table++ = given.value(calls);
