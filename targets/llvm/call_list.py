@@ -8,7 +8,7 @@ the numbers are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -16,6 +16,8 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.choices import Gate
+from stablexla.dialects.constants import dense_values
+from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import callee_of, symbol_of
@@ -26,17 +28,20 @@ from stablexla.targets.codegen.kernel import ELSEWHERE
 from stablexla.targets.codegen.runtime_calls import PLACES, RUN_CALLS, call_runtime, number_of
 from stablexla.targets.llvm.entry import CONTRACT
 from stablexla.targets.llvm.forwarded import FORWARDED, Argument, Forwarded, Function, Table
+from stablexla.targets.llvm.list_object import CallList
 from stablexla.targets.llvm.split_module import Symbol
 from stablexla.targets.pipeline.passes import module_pass
 
 _FUNCTIONS, _CALLS = "stablexla_functions", "stablexla_calls"
 MOST_ARGUMENTS = 24
 """Arguments of a kernel, without the range of its items, that the runtime can pass: `kMostArguments` there."""
+MOST_FLOATS = 4
+"""Floats among them: `kMostFloats`."""
 # Arguments that are in registers on all machines whose stack is packed.
 _IN_REGISTERS = 8
 # What an argument is that is no buffer, as there: an integer, the place of one that main computes, a function's number,
-# and the lengths of tables, of numbers and of pairs.
-_INTEGER, _COMPUTED, _FUNCTION, _NUMBERS, _PAIRS = -1, -2, -3, -4, -5
+# the lengths of tables, of numbers and of pairs, a float's bits, and the place of those of one that main computes.
+_INTEGER, _COMPUTED, _FUNCTION, _NUMBERS, _PAIRS, _FLOAT, _COMPUTED_FLOAT = -1, -2, -3, -4, -5, -6, -7
 LEAST_CALLS = Gate("call-list.least-calls", 4, eager=1)
 """With fewer the module is left as it is, as main is short enough then, unless kernels become none by the list."""
 
@@ -62,10 +67,11 @@ def list_calls(module: ir.Module) -> None:
     """Put a call of the runtime in the place of each run of such calls in `main`, which then takes one argument.
 
     That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
-    calling contract is an attribute of `main` from here on. Integers that `main` computes are handed over in an array
-    of its own. A kernel stays a function that is called where one of its calls is in a loop or a branch, takes a float
-    or a complex number, or takes more than the runtime passes. What a kernel that is `FORWARDED` calls is called in its
-    place, unless other code of the module refers to it, too.
+    calling contract is an attribute of `main` from here on. Numbers that `main` computes are handed over in an array
+    of its own. A `main` that is nothing else, in a module without other code, becomes data: see `CallList`. A kernel
+    stays a function that is called where one of its calls is in a loop or a branch, takes a number of a narrow float
+    type or a complex one, or takes more than the runtime passes. What a kernel that is `FORWARDED` calls is called in
+    its place, unless other code of the module refers to it, too.
     """
     functions = {symbol_of(view): view.operation for view in module.body.operations}
     main = functions.get("main")
@@ -108,7 +114,7 @@ class _ListedMain:
         forwarded: the kernels in whose place others are called.
         calls: their numbers, by operation.
         functions: what is called, and functions whose addresses are passed, numbered.
-        computed: the integers that main computes for them, numbered.
+        computed: the numbers that main computes for them, numbered.
     """
 
     main: ir.Operation
@@ -172,7 +178,8 @@ class _ListedMain:
             if forwarded.is_of_one and high[1] != 1:
                 return None
             called, given = forwarded.function, [_given(each, pairs) for each in forwarded.arguments]
-        if len(given) > MOST_ARGUMENTS:
+        floats = sum(each[0] in (_FLOAT, _COMPUTED_FLOAT) for each in given)
+        if len(given) > MOST_ARGUMENTS or floats > MOST_FLOATS:
             return None
         marked = PARALLEL_GRAIN in call.attributes
         grain = ir.IntegerAttr(call.attributes[PARALLEL_GRAIN]).value if marked else 0
@@ -188,7 +195,11 @@ class _ListedMain:
         maker = defining(value)
         if maker is None:
             return None
+        is_float = isinstance(value.type, ir.F32Type | ir.F64Type)
+        is_bits = isinstance(value.type, ir.BF16Type)  # in LLVM's dialect it is an integer: see bf16_as_bits.py
         match maker.name:
+            case "arith.constant" if is_float or is_bits:
+                return _FLOAT if is_float else _INTEGER, _bits(maker.attributes["value"])
             case "arith.constant":
                 number = constant_of(value)
                 return None if number is None else (_INTEGER, number)
@@ -199,13 +210,40 @@ class _ListedMain:
                 return None if place is None or offset is None else (place[0], place[1] + offset)
             case "builtin.unrealized_conversion_cast":  # one of `viewed`
                 return self._argument(maker.operands[0]) if len(maker.operands) == 1 else None
-            case _ if isinstance(value.type, ir.IntegerType | ir.IndexType):
+            case _ if is_bits or isinstance(value.type, ir.IntegerType | ir.IndexType):
                 return _COMPUTED, self.computed.setdefault(value, len(self.computed))
+            case _ if is_float:
+                return _COMPUTED_FLOAT, self.computed.setdefault(value, len(self.computed))
             case _:
                 return None
 
     def write(self, module: ir.Module) -> None:
-        """Replace the calls, and main's arguments."""
+        """Replace the calls, and main's arguments; or main, where there is nothing else."""
+        if self._is_all(module):
+            self._write_data(module)
+        else:
+            self._write_code(module)
+
+    def _is_all(self, module: ir.Module) -> bool:
+        """Whether the calls are all that main does, and it is all that has code."""
+        others = (view.operation for view in module.body.operations if view.operation != self.main)
+        if self.computed or any(op.name != "func.func" or _has_code(op) for op in others):
+            return False
+        operations = (view.operation for view in self.main.regions[0].blocks[0].operations)
+        return all(op in self.calls or op.name == "func.return" or _is_pure(op) for op in operations)
+
+    def _write_data(self, module: ir.Module) -> None:
+        declared = ir.Module.parse("llvm.func @main(!llvm.ptr)")
+        with ir.InsertionPoint(self.main):
+            made = declared.body.operations[0].operation.clone().operation
+        if "arg_attrs" in self.main.attributes:
+            made.attributes[CONTRACT] = self.main.attributes["arg_attrs"]
+        run = [op for view in self.main.regions[0].blocks[0].operations if (op := view.operation) in self.calls]
+        numbers = np.array([number for call in run for number in self.calls[call]], np.int64)
+        CallList(list(self.functions), numbers, _places(run)).note(made)
+        erase(self.main)
+
+    def _write_code(self, module: ir.Module) -> None:
         block = self.main.regions[0].blocks[0]
         pointer = ir.Type.parse("!llvm.ptr")
         count = len(block.arguments)
@@ -240,10 +278,9 @@ class _ListedMain:
         """Emit the call that carries out others, which are erased; return their numbers.
 
         Args:
-            place: of the integers that are computed.
+            place: of the numbers that are computed.
         """
         numbers = [number for call in run for number in self.calls[call]]
-        places = {callee_of(call): call.location.attr for call in run}  # the last of each kernel, as an error says
         i64 = ir.IntegerType.get_signless(64)
         tables = [_create("llvm.mlir.addressof", global_name=ir.FlatSymbolRefAttr.get(n)) for n in (_FUNCTIONS, _CALLS)]
         tables[1] = _element(tables[1], start)
@@ -251,9 +288,7 @@ class _ListedMain:
         for value in dict.fromkeys(value for call in run for value in call.operands if value in self.computed):
             ir.Operation.create("llvm.store", operands=[_wide(value), _element(place, self.computed[value])])
         made = call_runtime(RUN_CALLS, [*tables, length, whole, place])
-        made.attributes[PLACES] = ir.ArrayAttr.get(
-            [ir.ArrayAttr.get([ir.StringAttr.get(name), at]) for name, at in places.items()]
-        )
+        made.attributes[PLACES] = _places(run)
         for call in run:
             erase(call)
         return numbers
@@ -278,6 +313,12 @@ class _ListedMain:
                 view.operation.clone()
 
 
+def _places(calls: Iterable[ir.Operation]) -> ir.ArrayAttr:
+    """Return the kernels, each with the location of its last call, as an error says it."""
+    places = {callee_of(call): call.location.attr for call in calls}
+    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(name), at]) for name, at in places.items()])
+
+
 def _given(argument: Any, pairs: Sequence[tuple[int, int]]) -> list[Any]:
     """Return the numbers of an argument of what a kernel forwards to, from the pairs of its own arguments."""
     match argument:
@@ -297,7 +338,7 @@ def _is_packed(call: ir.Operation) -> bool:
     """Return whether an argument on the stack may have less than eight bytes there: so it is on macOS."""
     operands = call.operands
     behind = (operands[number].type for number in range(_IN_REGISTERS, len(operands)))
-    return any(isinstance(type_, ir.IntegerType) and type_.width < 64 for type_ in behind)
+    return any(isinstance(type_, ir.IntegerType | ir.BF16Type) and type_.width < 64 for type_ in behind)
 
 
 def _is_pure(op: ir.Operation) -> bool:
@@ -329,9 +370,18 @@ def _array_of(count: int) -> ir.Value:
     return _create("llvm.alloca", None, length, elem_type=ir.TypeAttr.get(i64))
 
 
+def _bits(number: ir.Attribute) -> int:
+    """Return the bits of a float, also of one that is no number."""
+    type_ = ir.RankedTensorType.get([], ir.FloatAttr(number).type)
+    values = dense_values(ir.DenseElementsAttr.get_splat(type_, number), BY_NAME[str(type_.element_type)], ())
+    return int(values.reshape(1).view(f"i{values.itemsize}")[0])
+
+
 def _wide(value: ir.Value) -> ir.Value:
-    """Emit an integer in 64 bits, of which a kernel reads as many as it has."""
+    """Emit a number in 64 bits, of which a kernel reads as many as it has."""
     i64 = ir.IntegerType.get_signless(64)
+    if isinstance(value.type, ir.FloatType):
+        value = _create("arith.bitcast", ir.IntegerType.get_signless(value.type.width), value)
     if value.type == i64:
         return value
     return _create("arith.index_cast" if isinstance(value.type, ir.IndexType) else "arith.extui", i64, value)

@@ -131,11 +131,23 @@ def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
                 del call.attributes[SAYS]
             found[number] = what, call.location
         elif PLACES in call.attributes:
-            for each, at in call.attributes[PLACES]:
-                name = ir.StringAttr(each).value
-                found[number_of(name)] = _kernel_of(name, kept), ir.Location.from_attr(at, module.context)
+            found |= _places_of(ir.ArrayAttr(call.attributes[PLACES]), kept)
             del call.attributes[PLACES]
     return {number: _place(what, location) for number, (what, location) in found.items()}
+
+
+def places_of_list(places: ir.ArrayAttr, kept: Mapping[str, str]) -> dict[int, str]:
+    """Return what an error says of each kernel of a list, as `take_places`.
+
+    Args:
+        places: the attribute `PLACES`.
+    """
+    return {number: _place(what, location) for number, (what, location) in _places_of(places, kept).items()}
+
+
+def _places_of(places: ir.ArrayAttr, kept: Mapping[str, str]) -> dict[int, tuple[str, ir.Location]]:
+    names = ((ir.StringAttr(name).value, at) for name, at in map(ir.ArrayAttr, places))
+    return {number_of(n): (_kernel_of(n, kept), ir.Location.from_attr(at, places.context)) for n, at in names}
 
 
 def _kernel_of(function: str, kept: Mapping[str, str]) -> str:

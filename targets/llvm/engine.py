@@ -15,10 +15,11 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
-from stablexla.targets.llvm.check_stops import take_places
+from stablexla.targets.llvm.check_stops import places_of_list, take_places
 from stablexla.targets.llvm.code_threads import object_files
 from stablexla.targets.llvm.early_code import taken_from
 from stablexla.targets.llvm.entry import EntryContract, pack_entry, take_entry
+from stablexla.targets.llvm.list_object import CallList
 from stablexla.targets.llvm.llvm_c import LlvmError
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import split_module
@@ -87,7 +88,7 @@ def machine_code(module: ir.Module, signature: Signature, cpu: CpuOptions) -> Ma
         )
     if knobs.num_threads is not None:
         set_num_threads(knobs.num_threads)
-    entry = take_entry(module)
+    entry, calls = take_entry(module), CallList.take(module)
     if (entry.parameters, entry.results) != (len(signature.parameter_specs()), len(signature.result_specs())):
         raise CompileError(
             f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
@@ -98,16 +99,17 @@ def machine_code(module: ir.Module, signature: Signature, cpu: CpuOptions) -> Ma
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # an unregistered function is an error before anything is compiled
     early = taken_from(module)
-    places = take_places(module, {} if early is None else early.kept_names)
-    return MachineCode(entry, _machine_code(module, cpu), host, collectives, places)
+    kept = {} if early is None else early.kept_names
+    places = take_places(module, kept) if calls is None else places_of_list(calls.places, kept)
+    return MachineCode(entry, _machine_code(module, cpu, calls), host, collectives, places)
 
 
-def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
+def _machine_code(module: ir.Module, cpu: CpuOptions, calls: CallList | None) -> LoadedCode:
     said = []
     with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
-            pack_entry(module)
-            code = LoadedCode(_object_files(module, cpu), processor.LEVELS.get(cpu.cpu, processor.features()))
+            files = _object_files(module, cpu) if calls is None else _files_of_list(module, calls)
+            code = LoadedCode(files, processor.LEVELS.get(cpu.cpu, processor.features()))
             if (early := taken_from(module)) is not None:
                 early.use(code.address)
         except (ir.MLIRError, LlvmError, LoadError, RuntimeError) as error:
@@ -119,8 +121,16 @@ def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
     return code
 
 
+def _files_of_list(module: ir.Module, calls: CallList) -> list[bytes]:
+    """Return the object files of what was taken from the module, and the list's, which is all that is left of it."""
+    early = taken_from(module)
+    assert early is not None, "a list calls functions whose code is elsewhere"
+    return [*early.results([]), calls.object_file(processor.machine())]
+
+
 def _object_files(module: ir.Module, cpu: CpuOptions) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
+    pack_entry(module)
     threads, early = host_target().num_threads, taken_from(module)
     rest = {} if early is None else {"is_rest": early.has_taken, "of_small": early.is_of_small}
     parts = split_module(module, threads, **rest)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import mlir.ir as ir
 import numpy as np
 import pytest
@@ -14,7 +17,9 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.llvm import call_list, early_code
-from stablexla.targets.llvm.call_list import LEAST_CALLS, MOST_ARGUMENTS, RUN_CALLS, list_calls
+from stablexla.targets.llvm.call_list import LEAST_CALLS, MOST_ARGUMENTS, MOST_FLOATS, RUN_CALLS, list_calls
+from stablexla.targets.llvm.list_object import LIST, CallList
+from stablexla.targets.llvm.toolchain import llvm_tool
 from stablexla.targets.runtime import RunLimits
 from tests.targets.llvm.test_split_module import many
 
@@ -35,7 +40,96 @@ def test_kernels_of_too_many_arguments_are_called(arguments: int, is_listed: boo
         module = ir.Module.parse(text)
         list_calls(module)
         assert module.operation.verify()
-        assert (RUN_CALLS in str(module)) == is_listed
+        assert (LIST in str(module)) == is_listed
+
+
+CALLS = """
+func.func private @kernel_impl(memref<4xf32>, index, index) attributes {stablexla.elsewhere}
+func.func @main(%x: memref<4xf32>, %n: memref<1xindex>) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  call @kernel_impl(%x, %zero, %one) : (memref<4xf32>, index, index) -> ()
+  return
+}"""
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "is_data"),
+    [
+        ("", "", True),
+        ("%one = ", "%two = arith.constant 2 : index\n  %one = ", True),  # nothing that runs
+        ("%zero, %one)", "%zero, %many)", False),  # an integer that main computes
+        ("  return", "  memref.store %one, %n[%zero] : memref<1xindex>\n  return", False),
+        ("func.func @main", "func.func private @other() { return }\nfunc.func @main", False),
+        ("func.func @main", 'memref.global "private" @other : memref<4xf32>\nfunc.func @main', False),
+        ("func.func @main", "func.func private @other()\nfunc.func @main", True),
+    ],
+)
+def test_a_main_that_is_nothing_else_is_data(there: str, instead: str, is_data: bool) -> None:
+    text = CALLS.replace(there, instead, 1)
+    if "%many" in instead:
+        text = text.replace("  call", "  %many = memref.load %n[%zero] : memref<1xindex>\n  call", 1)
+        text = text.replace("(%x, %zero", "(%x, %many, %zero").replace("%zero, %many)", "%zero, %one)")
+        text = text.replace("(memref<4xf32>, index, index)", "(memref<4xf32>, index, index, index)")
+    with upstream_context():
+        module = ir.Module.parse(text)
+        list_calls(module)
+        assert module.operation.verify()
+        assert (LIST in str(module), RUN_CALLS in str(module)) == (is_data, not is_data)
+
+
+X86_64 = """
+movq %rdi, %rcx
+movq 0x1e(%rip), %rdi # 0x28
+movq 0x1f(%rip), %rsi # 0x30
+movq 0x28(%rip), %rdx # 0x40
+xorl %r8d, %r8d
+jmpq *0x17(%rip) # 0x38
+"""
+AARCH64 = """
+mov x3, x0
+ldr x0, 0x20
+ldr x1, 0x28
+ldr x2, 0x38
+mov x4, xzr
+ldr x16, 0x30
+br x16
+"""
+
+
+@pytest.mark.parametrize(("machine", "code", "start"), [("x86_64", X86_64, 0x28), ("aarch64", AARCH64, 0x20)])
+def test_the_object_file_of_a_list(tmp_path: Path, machine: str, code: str, start: int) -> None:
+    """As LLVM's tools read it: the words behind the code are where the code reads them."""
+    numbers = np.arange(-3, 40, dtype=np.int64) << 40
+    with upstream_context():
+        calls = CallList(["first", "second"], numbers, ir.ArrayAttr.get([]))
+    path = tmp_path / "list.o"
+    path.write_bytes(calls.object_file(machine))
+
+    def said(tool: str, *options: str) -> str:
+        done = subprocess.run([llvm_tool(tool), *options, path], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return done.stdout
+
+    listing = said("llvm-objdump", "-d", "--no-show-raw-insn").splitlines()
+    instructions = [" ".join(line.partition(":")[2].split()) for line in listing if re.match(r" +[0-9a-f]+:", line)]
+    expected = code.strip().splitlines()
+    assert [line.partition(" <")[0] for line in instructions[: len(expected)]] == expected
+    relocations = re.findall(r"^([0-9a-f]{16}) .* (\S+ \+ \S+)$", said("llvm-readelf", "-rW"), re.MULTILINE)
+    assert [(int(place, 16), name) for place, name in relocations] == [
+        (start, ".rodata + 0"),
+        (start + 8, ".rodata + 10"),
+        (start + 16, "stablexla_run_calls + 0"),
+        (0, "first + 0"),
+        (8, "second + 0"),
+    ]
+    assert re.search(rf" {start + 32} FUNC +GLOBAL +DEFAULT +1 _mlir_main$", said("llvm-readelf", "-sW"), re.MULTILINE)
+    said("llvm-objcopy", *(f"--dump-section={name}={tmp_path / name[1:]}" for name in (".text", ".rodata")))
+    assert np.fromfile(tmp_path / "text", np.int64)[-1] == len(numbers)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "rodata", np.int64)[2:], numbers)
 
 
 @pytest.fixture
@@ -93,6 +187,61 @@ def test_a_run_is_left_in_the_middle_of_a_list() -> None:
             listed.execute([x])
     for one, other in zip(listed.execute([x]), wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("floats", "is_listed"), [(MOST_FLOATS, True), (MOST_FLOATS + 1, False)])
+def test_kernels_of_too_many_floats_are_called(floats: int, is_listed: bool) -> None:
+    text = CALLS.replace("%x, %zero", f"%x, {'%two, ' * floats}%zero")
+    text = text.replace("(memref<4xf32>, index", f"(memref<4xf32>, {'f32, ' * floats}index")
+    text = text.replace("  %one =", "  %two = arith.constant 2.0 : f32\n  %one =")
+    with upstream_context():
+        module = ir.Module.parse(text)
+        list_calls(module)
+        assert module.operation.verify()
+        assert (LIST in str(module)) == is_listed
+
+
+@pytest.mark.usefixtures("early")
+@pytest.mark.parametrize("type_", [np.float32, np.float64, ml_dtypes.bfloat16])
+def test_floats_of_main(monkeypatch: pytest.MonkeyPatch, type_: Any) -> None:
+    """Constants, one that is no number among them, and what main computes."""
+
+    def function(x: Any, scale: Any) -> Any:
+        bits = {2: 0xFF81, 4: 0xFFC12345, 8: 0xFFF8123456789ABC}[x.dtype.itemsize]
+        least = jax.lax.bitcast_convert_type(np.array(bits, f"u{x.dtype.itemsize}"), x.dtype)
+        image, start = x.reshape(1, 16, 16, 16), np.array(-np.inf, x.dtype)
+        pooled = jax.lax.reduce_window(image, start, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME").reshape(32, 32)
+        spread = jnp.full((64, 64), least).at[::3, ::2].set(pooled[:22, :32])
+        for step in range(3):
+            scale = scale * scale + step
+            x = jnp.tanh(x @ x * 0.1) * scale + jax.lax.reduce_window(
+                x, np.array(step, x.dtype), jax.lax.max, (3, 3), (1, 1), "SAME"
+            )
+        return x, pooled, spread
+
+    with jax.enable_x64(True):
+        x = np.random.default_rng(1).standard_normal((64, 64)).astype(type_)
+        arguments = [x, type_(0.75)]
+        text = jax.jit(function).lower(*arguments).as_text()
+        expected = jax.jit(function)(*arguments)
+    read, found = call_list._ListedMain._argument, set()
+    monkeypatch.setattr(
+        call_list._ListedMain,
+        "_argument",
+        lambda self, value: (found.add((str(value.type), (read(self, value) or "-")[0])), read(self, value))[1],
+    )
+    listed = sx.compile(text)
+    assert RUN_CALLS.encode() in symbols(listed)
+    constant, computed = (-1, -2) if type_ is ml_dtypes.bfloat16 else (-6, -7)
+    assert {kind for name, kind in found if name in ("bf16", "f32", "f64")} >= {constant, computed}
+    monkeypatch.setattr(LEAST_CALLS, "usual", 1000)
+    called = sx.compile(text)
+    assert RUN_CALLS.encode() not in symbols(called)
+    for one, other in zip(listed.execute(arguments), called.execute(arguments), strict=True):
+        assert one.tobytes() == other.tobytes()
+    for one, other in zip(listed.execute(arguments), expected, strict=True):
+        kind = np.float64 if type_ is np.float64 else np.float32
+        np.testing.assert_allclose(one.astype(kind), np.asarray(other).astype(kind), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.usefixtures("early")

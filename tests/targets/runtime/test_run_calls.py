@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stablexla.targets.llvm.call_list import MOST_ARGUMENTS, RUN_CALLS
+from stablexla.targets.llvm.call_list import MOST_ARGUMENTS, MOST_FLOATS, RUN_CALLS
 from stablexla.targets.runtime import find_symbol
 
 run_calls = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 2)(
@@ -41,6 +41,43 @@ def test_what_a_kernel_is_called_with(threads, count, grain):
     assert {given[:count] for given in seen} == {wanted}
     ranges = sorted(given[count:] for given in seen)
     assert ranges == ([(0, 7)] if not grain else [(low, min(low + grain, 7)) for low in range(0, 7, grain)])
+
+
+@pytest.mark.parametrize("count", [0, 3, MOST_ARGUMENTS - MOST_FLOATS])
+@pytest.mark.parametrize("grain", [0, 2])
+def test_floats_among_the_arguments(threads, count, grain):
+    """Wherever they stand, of both widths, constant and computed, those that are no numbers bit by bit."""
+    threads(2)
+    singles = np.array([0x80000000, 0x7FC12345], np.uint32)
+    computed = np.array([np.float64(0.1).view(np.int64), singles.view(np.int32)[1]], np.int64)
+    given = [
+        (ctypes.c_double, -6, int(np.float64(-1.5).view(np.int64)), -1.5),
+        (ctypes.c_uint32, -6, int(singles.view(np.int32)[0]), -0.0),
+        (ctypes.c_double, -7, 0, 0.1),
+        (ctypes.c_uint32, -7, 1, np.nan),
+    ]
+    assert len(given) == MOST_FLOATS
+    kinds, pairs, wanted = [], [], []
+    for number in range(max(count, len(given))):
+        if number < count:
+            kinds.append(ctypes.c_int64)
+            pairs.append((-1, -number))
+            wanted.append(-number)
+        if number < len(given):
+            type_, kind, bits, value = given[number]
+            kinds.append(ctypes.c_float if type_ is ctypes.c_uint32 else type_)
+            pairs.append((kind, bits))
+            wanted.append(value)
+    seen: list[tuple[Any, ...]] = []
+    function = ctypes.CFUNCTYPE(None, *kinds, ctypes.c_int64, ctypes.c_int64)(lambda *given: seen.append(given))
+    functions = (ctypes.c_void_p * 1)(ctypes.cast(function, ctypes.c_void_p).value)
+    numbers = [0, 5, grain, 99, len(pairs), *(number for pair in pairs for number in pair)]
+    run_calls(functions, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers), None, computed.ctypes.data)
+    for call in seen:
+        np.testing.assert_array_equal(call[:-2], wanted)
+        assert np.signbit(np.array(call[:-2])).tolist() == np.signbit(np.array(wanted)).tolist()
+    ranges = sorted(call[-2:] for call in seen)
+    assert ranges == ([(0, 5)] if not grain else [(0, 2), (2, 4), (4, 5)])
 
 
 def test_calls_in_order(threads):

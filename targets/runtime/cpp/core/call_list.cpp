@@ -1,6 +1,7 @@
 #include "call_list.h"
 
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "stopping.h"
@@ -16,15 +17,28 @@ constexpr std::size_t kMostArguments = 24;
 // targets/llvm/forwarded.py.
 constexpr std::size_t kMostNumbers = 64;
 
-// What an argument is that is no buffer, as targets/llvm/call_list.py has it; the last two are tables.
-enum Kind : Number { kInteger = -1, kComputed = -2, kFunction = -3, kNumbers = -4, kPairs = -5 };
+// As many floats as there may be among the arguments: `MOST_FLOATS` of targets/llvm/call_list.py.
+constexpr std::size_t kMostFloats = 4;
 
-// A kernel takes addresses and integers alone, which the calling conventions pass alike: in registers, and then in eight
-// bytes each. (On macOS narrow integers behind the eighth argument take less; kernels that have such are not listed.)
+// What an argument is that is no buffer, as targets/llvm/call_list.py has it.
+enum Kind : Number {
+  kInteger = -1,
+  kComputed = -2,
+  kFunction = -3,
+  kNumbers = -4,
+  kPairs = -5,
+  kFloat = -6,
+  kComputedFloat = -7
+};
+
+// The calling conventions pass addresses and integers alike: in registers, and then in eight bytes each. (On macOS narrow
+// integers behind the eighth argument take less; kernels that have such are not listed.) Floats are in registers of their
+// own, wherever they stand among the arguments, and narrow ones in the lower bits: all calls fill these registers.
 struct Call {
   const void* function;
-  std::size_t count;
+  std::size_t count = 0;
   Number arguments[kMostArguments];
+  double floats[kMostFloats] = {};
   Number tables[kMostNumbers];
 };
 
@@ -37,6 +51,8 @@ struct Given {
   Number value(const Number* pair) const {
     switch (pair[0]) {
       case kInteger: return pair[1];
+      case kFloat: return pair[1];
+      case kComputedFloat:
       case kComputed: return computed[pair[1]];
       case kFunction: return reinterpret_cast<Number>(functions[pair[1]]);
       default: return reinterpret_cast<Number>(*buffers[pair[0]]) + pair[1];
@@ -49,7 +65,10 @@ using OneNumber = Number;
 
 template <std::size_t... i>
 void call_with(const Call& call, Number low, Number high, std::index_sequence<i...>) {
-  reinterpret_cast<void (*)(OneNumber<i>..., Number, Number)>(call.function)(call.arguments[i]..., low, high);
+  using Function = void(OneNumber<i>..., Number, Number, double, double, double, double);
+  static_assert(kMostFloats == 4);
+  reinterpret_cast<Function*>(call.function)(call.arguments[i]..., low, high, call.floats[0], call.floats[1],
+                                             call.floats[2], call.floats[3]);
 }
 
 template <std::size_t n>
@@ -84,18 +103,23 @@ extern "C" void stablexla_run_calls(const void* const* functions, const Number* 
     const Number items = calls[1], grain = calls[2], place = calls[3];
     Call call;
     call.function = functions[calls[0]];
-    call.count = static_cast<std::size_t>(calls[4]);
+    Number left = calls[4];
     calls += 5;
     Number* table = call.tables;
-    for (std::size_t i = 0; i < call.count; ++i) {
+    double* next_float = call.floats;
+    for (; left > 0; --left) {
       const Number kind = calls[0], length = calls[1];
-      if (kind > kNumbers) {
-        call.arguments[i] = given.value(calls);
+      if (kind != kNumbers && kind != kPairs) {
+        const Number value = given.value(calls);
+        if (kind == kFloat || kind == kComputedFloat)
+          std::memcpy(next_float++, &value, sizeof value);
+        else
+          call.arguments[call.count++] = value;
         calls += 2;
         continue;
       }
       calls += 2;
-      call.arguments[i] = reinterpret_cast<Number>(kind == kNumbers ? calls : table);
+      call.arguments[call.count++] = reinterpret_cast<Number>(kind == kNumbers ? calls : table);
       if (kind == kNumbers) {
         calls += length;
       } else {

@@ -8,7 +8,8 @@ extern "C" {
 // the grain, the number of its place, how many arguments follow) and two numbers for each argument: the buffer and an
 // offset in it, -1 and an integer, -2 and a place in `computed`, or -3 and the number of a function, whose address it
 // is. An argument may be the address of a table, too: -4 and how many numbers follow, which are the table; or -5 and how
-// many such pairs follow, whose values are it. The function then takes a range of work items. With a grain the call is a
+// many such pairs follow, whose values are it. Floats of 32 or 64 bits are -6 and their bits, or -7 and a place in
+// `computed`, where these are. The function then takes a range of work items. With a grain the call is a
 // parallel-for; else it is one call, for all items. `functions` are addresses; `buffers` what `main` takes, as addresses
 // of cells with addresses. Behind each call the run may be left, as behind `stablexla_check`.
 __attribute__((visibility("default"))) void stablexla_run_calls(const void* const* functions,
