@@ -294,6 +294,7 @@ ELSEWHERE = {
     "early-code.least-kernels": "tests/targets/llvm/test_kept_kernels.py::test_a_program_of_few_kernels",
     "elementary-functions.least-called": "tests/numerics/test_pass.py::test_many_of_a_function_are_calls",
     "elementary-functions.most-evaluated": "tests/numerics/test_pass.py::test_what_is_for_few_elements_is_a_call",
+    "no-unroll.framed": "tests/targets/llvm/test_no_unroll.py::test_a_long_loop_with_a_call_has_a_frame",
     "split-module.least-operations": f"{SPLIT}_equal_results",
     "split-module.most-of-block": f"{SPLIT}_a_long_main_is_alone_in_short_blocks",
     "split-module.most-of-small": f"{SPLIT}_a_long_main_with_a_loop_stays_with_its_kernels",
