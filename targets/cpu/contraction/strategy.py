@@ -41,6 +41,8 @@ WORTH_PACKING_ROWS = Gate("contraction.worth-packing-rows", 48, eager=1)
 WORTH_PACKING_BYTES = Gate("contraction.worth-packing-bytes", 96 << 10, eager=1)
 # Bytes of a packed rhs on a work item's stack.
 RHS_BYTES = Gate("contraction.rhs-bytes", 128 << 10, eager=256)
+# Vectors of k up to which many rows by a rhs that an item can pack are a short product.
+THIN = Gate("contraction.thin", 3, eager=1)
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS = Gate("contraction.panels", 8, eager=1)
 FAR_PANELS = Gate("contraction.far-panels", 48, eager=1)
@@ -252,8 +254,11 @@ def _is_rows(sizes: _Sizes) -> bool:
 
 
 def _is_thin(sizes: _Sizes) -> bool:
-    """Whether k is so short that packing rhs does not pay for the accumulation."""
-    return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
+    """Whether k is so short that sums take less than packing both operands, or rhs for all items."""
+    c, near = sizes.contraction, sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES()
+    if sizes.m >= WORTH_PACKING_ROWS() and near:  # an item packs rhs by itself where it does not lie along n
+        return sizes.depth <= THIN() * sizes.lanes
+    return sizes.depth <= 2 * sizes.lanes and c.n.b == 1
 
 
 def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:

@@ -89,8 +89,8 @@ def test_no_call_packs(name: str) -> None:
         (48, 64, 40, True),
         (48, 64, 16, False),
         (48, 64, 17, True),
-        (48, 16, 40, False),
-        (49, 17, 40, True),
+        (48, 24, 40, False),
+        (48, 25, 40, True),
     ],
 )
 def test_a_small_weight_of_many_rows(rows: int, depth: int, columns: int, packs: bool) -> None:

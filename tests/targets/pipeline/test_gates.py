@@ -102,6 +102,11 @@ ROWS: dict[str, Row] = {
     "contraction.small-bytes": Row("product", 29600),
     "contraction.split-rows": Row("product-constant", 21, "usual+contraction.short-depth=1+contraction.small-bytes=1"),
     "contraction.sums-bytes": Row("product-shifted", 640, "usual+contraction.library-work=1000000000"),
+    "contraction.thin": Row(
+        "product-turned",
+        7,
+        "usual+contraction.small-bytes=1+contraction.worth-packing-rows=1+contraction.library-work=1",
+    ),
     "contraction.worth-packing-bytes": Row("product-tall", 3200),
     "contraction.worth-packing-rows": Row("product-wide", 7),
     "convolution.channels": Row("depthwise-of-halves", 48),
