@@ -19,7 +19,7 @@ from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.kernels.sort.comparators import Order, has_keys, orders_of
 from stablexla.lowering.kernels.sort.merging import Less, Rows, merge_sort
-from stablexla.lowering.kernels.sort.radix import WIDE, radix_sort, sorts_columns
+from stablexla.lowering.kernels.sort.radix import WIDE, in_parts, radix_sort, sorts_columns
 from stablexla.lowering.kernels.sort.ranking import rank_sort
 from stablexla.lowering.kernels.sort.selecting import select_first
 from stablexla.lowering.kernels.sort.whole_sort import by_keys, sort_whole
@@ -36,6 +36,9 @@ LONGEST = (1 << 31) - 1
 # Rows up to this length are sorted by counting the elements that come before each, but for those of a single array with
 # keys, which targets have kernels for.
 RANKED_ROW = Gate("sort.ranked-row", 64, eager=1)
+# Bytes of keys up to which rows that one thread sorts by itself are sorted by digits. Each byte is a pass with code
+# of its own that moves all arrays; the code of a merge sort does not grow with its comparisons.
+MOST_PASSES = Gate("sort.most-passes", 24, eager=1)
 # A top-k of more than one element in so many sorts the whole row.
 SELECTED_PART = Gate("top-k.selected-part", 16, eager=1)
 
@@ -72,6 +75,8 @@ def sort_by_keys(
     alone = len(arrays) == 1 and orders[0].bits in WIDE
     if rows.length <= RANKED_ROW() and not alone:
         return rank_sort(ctx, arrays, rows, orders)
+    if sum(-(-order.bits // 8) for order in orders) > MOST_PASSES() and not in_parts(rows):
+        return merge_sort(ctx, arrays, rows, by_keys(orders))
     return radix_sort(ctx, arrays, rows, orders)
 
 

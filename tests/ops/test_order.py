@@ -321,6 +321,26 @@ def test_what_jax_writes(name: str, length: int) -> None:
                 np.testing.assert_array_equal(actual.view(np.uint8), expected.view(np.uint8))
 
 
+@pytest.mark.parametrize("shape", [(3, 300), (40_000,)], ids=str)
+@pytest.mark.parametrize("keys", [6, 7])
+def test_many_keys(keys: int, shape: tuple[int, ...]) -> None:
+    """24 bytes of keys are sorted by digits, 28 are merged in rows of one thread each; NaNs and zeros are alike."""
+    import jax
+
+    rng = np.random.default_rng(keys)
+    some = np.array([0.0, -0.0, np.nan, 1.5, -np.inf], np.float32)
+    columns = [some[rng.integers(0, 5, shape)] for _ in range(keys)]
+    columns.append(np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape).copy())
+    function = jax.jit(lambda *arrays: jax.lax.sort(arrays, num_keys=keys))
+    found = sx.compile(function.lower(*columns).as_text()).execute(columns)
+    for actual, expected in zip(found, function(*columns), strict=True):
+        np.testing.assert_array_equal(actual.view(np.int32), np.asarray(expected).view(np.int32))
+    # numpy has no NaNs that are alike, nor zeros: ranks of the values
+    ranks = [np.where(np.isnan(c), 3, np.searchsorted([-np.inf, 0.0, 1.5], c)) for c in columns[:keys]]
+    places = np.stack([np.lexsort(rows[::-1]) for rows in np.stack(ranks).reshape(keys, -1, shape[-1]).swapaxes(0, 1)])
+    np.testing.assert_array_equal(found[-1].reshape(places.shape), places)
+
+
 def ways_of(comparator: Callable[..., Any], name: str, *shape: int) -> str:
     b = sx.XlaBuilder("ways")
     x = b.parameter(0, sx.Shape(name, shape))

@@ -220,6 +220,7 @@ ROWS: dict[str, Row] = {
     "sort.library-elements": Row("sorted", 350),
     "sort.longest-column": Row("sorted", 70),
     "sort.merge-block": Row("sorted-merged", 100),
+    "sort.most-passes": Row("sorted-pairs", 4),
     "sort.parallel-row": Row("sorted-integers", 501),
     "sort.ranked-keys": Row("sorted-columns", 20, stage="tensor"),
     "sort.ranked-row": Row("sorted-short-pairs", 12),
