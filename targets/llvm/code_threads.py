@@ -75,9 +75,9 @@ class CodeThreads:
 
 
 def object_files(context: ir.Context, jobs: Sequence[Job], most: int) -> list[bytes]:
-    """Return what the jobs make, on `most` threads; one job needs none."""
-    if len(jobs) == 1:
-        return [jobs[0]()]
+    """Return what the jobs make, on `most` threads; none or one job needs none."""
+    if len(jobs) < 2:
+        return [job() for job in jobs]
     threads = CodeThreads(context, min(most, len(jobs)))
     try:
         for job in jobs:
