@@ -276,10 +276,17 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = To
 
 
 def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:
-    """Whether any value of a module may be bf16: such a value is an argument, or the result of a conversion."""
+    """Whether any value of a module may be bf16: such a value is an argument, or the result of a conversion.
+
+    A `main` that takes all its buffers as one array says in its body what they hold.
+    """
     for view in module.regions[0].blocks[0].operations:
-        attributes = view.operation.attributes
-        if "function_type" in attributes and "bf16" in str(attributes["function_type"]):
+        function = view.operation
+        types = str(function.attributes["function_type"]) if "function_type" in function.attributes else ""
+        if "bf16" in types:
+            return True
+        buffers = operations_named(function, "builtin.unrealized_conversion_cast", "memref.view")
+        if "!llvm.ptr" in types and any("bf16" in str(result.type) for op in buffers for result in op.results):
             return True
     return any("bf16" in f"{op.operands[0].type} {op.results[0].type}" for op in conversions)
 

@@ -19,7 +19,7 @@ from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.kernels.sort.comparators import Order, has_keys, orders_of
 from stablexla.lowering.kernels.sort.merging import Less, Rows, merge_sort
-from stablexla.lowering.kernels.sort.radix import WIDE, in_parts, radix_sort, sorts_columns
+from stablexla.lowering.kernels.sort.radix import WIDE, is_in_parts, radix_sort, sorts_columns
 from stablexla.lowering.kernels.sort.ranking import rank_sort
 from stablexla.lowering.kernels.sort.selecting import select_first
 from stablexla.lowering.kernels.sort.whole_sort import by_keys, sort_whole
@@ -75,7 +75,7 @@ def sort_by_keys(
     alone = len(arrays) == 1 and orders[0].bits in WIDE
     if rows.length <= RANKED_ROW() and not alone:
         return rank_sort(ctx, arrays, rows, orders)
-    if sum(-(-order.bits // 8) for order in orders) > MOST_PASSES() and not in_parts(rows):
+    if sum(-(-order.bits // 8) for order in orders) > MOST_PASSES() and not is_in_parts(rows):
         return merge_sort(ctx, arrays, rows, by_keys(orders))
     return radix_sort(ctx, arrays, rows, orders)
 

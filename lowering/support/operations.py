@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlir.ir as ir
-import numpy as np
 from mlir import rewrite
 
+from stablexla.dialects.constants import dense_values
+from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.repeats import PART
@@ -85,9 +86,15 @@ def constant_bits(value: ir.Value) -> int | None:
     if isinstance(attribute, ir.IntegerAttr) and isinstance(attribute.type, ir.IntegerType):
         return int(attribute.value) & ((1 << int(attribute.type.width)) - 1)
     if isinstance(attribute, ir.FloatAttr) and isinstance(attribute.type, ir.F16Type | ir.F32Type | ir.F64Type):
-        size = attribute.type.width // 8
-        return int(np.array(attribute.value, f"f{size}").view(f"u{size}"))
+        return float_bits(attribute)
     return None
+
+
+def float_bits(number: ir.Attribute) -> int:
+    """Return the bits of a float's attribute, also of a NaN, which Python's numbers may not keep."""
+    type_ = ir.RankedTensorType.get([1], ir.FloatAttr(number).type)
+    values = dense_values(ir.DenseElementsAttr.get_splat(type_, number), BY_NAME[str(type_.element_type)], (1,))
+    return int(values.view(f"u{values.itemsize}")[0])
 
 
 def terminator_of(block: ir.Block) -> ir.Operation:

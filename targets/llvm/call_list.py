@@ -16,12 +16,10 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.choices import Gate
-from stablexla.dialects.constants import dense_values
-from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import callee_of, symbol_of
-from stablexla.lowering.support.operations import constant_of, defining, operations_named
+from stablexla.lowering.support.operations import constant_of, defining, float_bits, operations_named
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.emission import buffer_from_address
 from stablexla.targets.codegen.kernel import ELSEWHERE
@@ -69,9 +67,9 @@ def list_calls(module: ir.Module) -> None:
     That is the array which `CompiledFunction` hands over, for each buffer the address of a cell with its address; the
     calling contract is an attribute of `main` from here on. Numbers that `main` computes are handed over in an array
     of its own. A `main` that is nothing else, in a module without other code, becomes data: see `CallList`. A kernel
-    stays a function that is called where one of its calls is in a loop or a branch, takes a number of a narrow float
-    type or a complex one, or takes more than the runtime passes. What a kernel that is `FORWARDED` calls is called in
-    its place, unless other code of the module refers to it, too.
+    stays a function that is called where one of its calls is in a loop or a branch, takes a half, a narrower float or a
+    complex number, or takes more than the runtime passes. What a kernel that is `FORWARDED` calls is called in its
+    place, unless other code of the module refers to it, too.
     """
     functions = {symbol_of(view): view.operation for view in module.body.operations}
     main = functions.get("main")
@@ -199,7 +197,8 @@ class _ListedMain:
         is_bits = isinstance(value.type, ir.BF16Type)  # in LLVM's dialect it is an integer: see bf16_as_bits.py
         match maker.name:
             case "arith.constant" if is_float or is_bits:
-                return _FLOAT if is_float else _INTEGER, _bits(maker.attributes["value"])
+                bits = float_bits(maker.attributes["value"])
+                return _FLOAT if is_float else _INTEGER, bits - (bits >> 63 << 64)
             case "arith.constant":
                 number = constant_of(value)
                 return None if number is None else (_INTEGER, number)
@@ -368,13 +367,6 @@ def _array_of(count: int) -> ir.Value:
     i64 = ir.IntegerType.get_signless(64)
     length = _create("llvm.mlir.constant", i64, value=ir.IntegerAttr.get(i64, count))
     return _create("llvm.alloca", None, length, elem_type=ir.TypeAttr.get(i64))
-
-
-def _bits(number: ir.Attribute) -> int:
-    """Return the bits of a float, also of one that is no number."""
-    type_ = ir.RankedTensorType.get([], ir.FloatAttr(number).type)
-    values = dense_values(ir.DenseElementsAttr.get_splat(type_, number), BY_NAME[str(type_.element_type)], ())
-    return int(values.reshape(1).view(f"i{values.itemsize}")[0])
 
 
 def _wide(value: ir.Value) -> ir.Value:

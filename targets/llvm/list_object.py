@@ -54,7 +54,7 @@ _TEXT, _RODATA, _SYMBOLS, _STRINGS = (_SECTION_NAMES.index(name) for name in (".
 
 @dataclass(frozen=True)
 class CallList:
-    """What `stablexla_run_calls` is given.
+    """The arguments of `stablexla_run_calls` that are data.
 
     Attributes:
         functions: symbols of what is called, and of functions whose addresses are passed.
@@ -94,13 +94,9 @@ class CallList:
         elf_machine, address, code = _MACHINES[machine]
         strings = _Strings()
         # The null symbol and that of .rodata are local and come first.
-        symbols = [struct.pack("<IBBHQQ", 0, 0, 0, 0, 0, 0), struct.pack("<IBBHQQ", 0, _SECTION, 0, _RODATA, 0, 0)]
-        symbols.append(
-            struct.pack("<IBBHQQ", strings.add(PACKED_MAIN), _GLOBAL | _FUNCTION, 0, _TEXT, 0, len(code) + 32)
-        )
-        symbols += [
-            struct.pack("<IBBHQQ", strings.add(name), _GLOBAL, 0, 0, 0, 0) for name in (RUN_CALLS, *self.functions)
-        ]
+        symbols = [_symbol(0, 0, 0), _symbol(0, _SECTION, _RODATA)]
+        symbols.append(_symbol(strings.add(PACKED_MAIN), _GLOBAL | _FUNCTION, _TEXT, len(code)))
+        symbols += [_symbol(strings.add(name), _GLOBAL, 0) for name in (RUN_CALLS, *self.functions)]
         run, first = 3, 4
         start = 8 * len(self.functions)  # of the numbers, behind the table of functions
         text = code + struct.pack("<4Q", 0, 0, 0, len(self.numbers))
@@ -152,6 +148,11 @@ class _Strings:
         start = len(self.content)
         self.content += text.encode() + b"\0"
         return start
+
+
+def _symbol(name: int, kind: int, section: int, size: int = 0) -> bytes:
+    """Return an entry of the symbol table, for the beginning of a section; 0 is none."""
+    return struct.pack("<IBBHQQ", name, kind, 0, section, 0, size)
 
 
 def _relocations(entries: Iterable[tuple[int, int, int]], kind: int) -> bytes:

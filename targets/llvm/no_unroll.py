@@ -6,7 +6,7 @@ whose copies take a second to compile.
 
 A long body with a call, such as one for huge angles, has its vectors on the stack, as a call keeps no vector register.
 LLVM aligns them there only if a register for the frame was kept free before it knew: without one they lie across cache
-lines as chance has it, and complex exponentials take 1.25 times as long.
+lines as chance has it (`complex-exp-256k` of the benchmarks).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from stablexla.targets.codegen.kernel import ROLLED
 from stablexla.targets.pipeline.passes import module_pass
 
 LONG_BODY = Gate("no-unroll.long-body", 200, eager=1)
-"""Operations in LLVM's dialect from which on a loop stays as it is."""
+"""Operations in LLVM's dialect up to which LLVM may unroll a loop."""
 FRAMED = Gate("no-unroll.framed", 60, eager=1)
-"""Operations from which on a kernel's loop with a call has its vectors aligned on the stack."""
+"""Operations up to which a kernel's loop with a call has its vectors where they come on the stack, not aligned."""
 
 
 @module_pass("stablexla-keep-rolled", "tells LLVM not to unroll long loops, and those of functions that ask for it")
@@ -39,15 +39,13 @@ def keep_loops_rolled(module: ir.Module) -> None:
         if is_marked:
             del function.attributes[ROLLED]
         if function.name == "llvm.func":
-            calls: set[ir.Block] | None = None
+            is_kernel = "_impl" in symbol_of(function)
+            calling = {call.block for call in operations_named(function, "llvm.call")} if is_kernel else set()
             for last, size, blocks in _back_edges(function):
                 if is_marked or size > LONG_BODY():
                     last.attributes["loop_annotation"] = annotation
-                if size > FRAMED() and "_impl" in symbol_of(function):
-                    if calls is None:
-                        calls = {call.block for call in operations_named(function, "llvm.call")}
-                    if not calls.isdisjoint(blocks):
-                        function.attributes["frame_pointer"] = framed
+                if size > FRAMED() and not calling.isdisjoint(blocks):
+                    function.attributes["frame_pointer"] = framed
 
 
 def _back_edges(function: ir.Operation) -> Iterator[tuple[ir.Operation, int, list[ir.Block]]]:

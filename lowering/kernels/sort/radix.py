@@ -105,7 +105,7 @@ def sorts_columns(rows: Rows, orders: tuple[Order, ...]) -> bool:
     return len(rows.types) == len(orders) == 1 and orders[0].bits in WIDE and (few or wide)
 
 
-def in_parts(rows: Rows) -> bool:
+def is_in_parts(rows: Rows) -> bool:
     """Return whether a row is sorted by several threads."""
     return rows.rows == 1 and rows.length >= PARALLEL_ROW()
 
@@ -116,10 +116,10 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
     digits = _Digits(orders, 11 if long else 8)
     # Three passes over 32-bit integers are as fast as merging them, and less code; 64-bit integers mostly are small,
     # and a digit that all elements share is skipped.
-    by_digits = in_parts(rows) and not orders[0].element.is_float
+    by_digits = is_in_parts(rows) and not orders[0].element.is_float
     if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE and not by_digits:
         return _sort_keys(ctx, arrays, rows, digits)
-    if in_parts(rows):
+    if is_in_parts(rows):
         return _sort_in_parts(ctx, arrays, rows, digits)
     return _sort_each(ctx, arrays, rows, digits)
 

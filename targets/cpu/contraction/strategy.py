@@ -255,10 +255,10 @@ def _is_rows(sizes: _Sizes) -> bool:
 
 def _is_thin(sizes: _Sizes) -> bool:
     """Whether k is so short that sums take less than packing both operands, or rhs for all items."""
-    c, near = sizes.contraction, sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES()
+    near = sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES()
     if sizes.m >= WORTH_PACKING_ROWS() and near:  # an item packs rhs by itself where it does not lie along n
         return sizes.depth <= THIN() * sizes.lanes
-    return sizes.depth <= 2 * sizes.lanes and c.n.b == 1
+    return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
 
 
 def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:

@@ -60,15 +60,19 @@ def test_a_long_loop_with_a_call_has_a_frame(name: str, size: int, has_call: boo
 
 
 @pytest.mark.parametrize("vector_bits", [128, 256, None])
-def test_the_same_results_with_a_frame_and_without(monkeypatch: pytest.MonkeyPatch, vector_bits: int | None) -> None:
+def test_the_same_results_with_a_frame_and_without(vector_bits: int | None) -> None:
     """Angles that are huge take the call."""
     draw = np.random.default_rng(1)
     x = (draw.standard_normal(3001) + 1j * draw.standard_normal(3001) * 1e9).astype(np.complex64)
     b = sx.XlaBuilder("exponentials")
     program = b.build(sx.exp(b.parameter(0, sx.c64[3001], name="x")))
-    options = sx.CompileOptions(vector_bits=vector_bits)
-    with_frame = sx.compile(program, options=options)(x)
-    monkeypatch.setattr(FRAMED, "usual", 100_000)
-    without = sx.compile(program, options=options)(x)
-    np.testing.assert_array_equal(with_frame, without)
-    np.testing.assert_allclose(with_frame, np.exp(x.astype(np.complex128)), rtol=1e-6)
+    with_frame, without = (
+        sx.compile(
+            program, options=sx.CompileOptions(vector_bits=vector_bits, choices=f"usual+no-unroll.framed={most}")
+        )
+        for most in (60, 100_000)
+    )
+    files = [each._function.keep_alive.object_files() for each in (with_frame, without)]
+    assert files[0] != files[1]
+    np.testing.assert_array_equal(with_frame(x), without(x))
+    np.testing.assert_allclose(with_frame(x), np.exp(x.astype(np.complex128)), rtol=1e-6)

@@ -31,9 +31,9 @@ enum Kind : Number {
   kComputedFloat = -7
 };
 
-// The calling conventions pass addresses and integers alike: in registers, and then in eight bytes each. (On macOS narrow
-// integers behind the eighth argument take less; kernels that have such are not listed.) Floats are in registers of their
-// own, wherever they stand among the arguments, and narrow ones in the lower bits: all calls fill these registers.
+// The calling conventions pass addresses and integers alike: in registers, and then in eight bytes each. (On macOS
+// narrow integers behind the eighth argument take less; kernels that have such are not listed.) Floats are in registers
+// of their own, wherever they stand among the arguments, and narrow ones in the lower bits: all calls fill these.
 struct Call {
   const void* function;
   std::size_t count = 0;
@@ -50,7 +50,7 @@ struct Given {
 
   Number value(const Number* pair) const {
     switch (pair[0]) {
-      case kInteger: return pair[1];
+      case kInteger:
       case kFloat: return pair[1];
       case kComputedFloat:
       case kComputed: return computed[pair[1]];
